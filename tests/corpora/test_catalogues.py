@@ -140,13 +140,20 @@ def test_plural_forms_are_read_by_the_rule_of_the_header(tmp_path, rule):
     assert {int(form): text for form, text in pairs(tmp_path)} == RULES[rule]
 
 
-@pytest.mark.parametrize("name", ["train.po", "train.tmx", "train.mo"])
-def test_a_file_without_translations_gets_a_remark(tmp_path, capsys, name):
-    text = (
-        {"train.po": PO.split("\n\n")[0], "train.mo": ""}.get(name)
-        if name != "train.tmx"
-        else TMX.replace('lang="de', 'lang="ja')
-    )
+@pytest.mark.parametrize(("text", "expected"), [("ein H", "a dog"), ("%d H", "%d dogs"), ("%s%d", "%d dogs")])
+def test_a_form_for_1_and_21_translates_the_text_with_its_number(tmp_path, text, expected):
+    rule = "nplurals=2; plural=n%10!=1;"
+    head = PO.split("\n\n")[0].replace('UTF-8\\n"', f'UTF-8\\n"\n"Plural-Forms: {rule}\\n"')
+    strings = f'msgstr[0] "{text}"\nmsgstr[1] "x"\n'
+    (tmp_path / "train.po").write_text(f'{head}\n\nmsgid "a dog"\nmsgid_plural "%d dogs"\n{strings}')
+    assert pairs(tmp_path)[0] == (text, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("train.po", PO.split("\n\n")[0]), ("train.po", ""), ("train.tmx", TMX.replace('lang="de', 'lang="ja'))],
+)
+def test_a_file_without_translations_gets_a_remark(tmp_path, capsys, name, text):
     (tmp_path / name).write_text(text)
     assert pairs(tmp_path) == []
     assert f"{name} has no translations between de and en" in capsys.readouterr().err
@@ -199,7 +206,10 @@ def test_a_language_is_what_its_code_means(tmp_path, code, own):
     [
         ("train.po", PO.replace("de\\n", "fr\\n"), r"train\.po has translations from \? to fr, not between de and en"),
         ("train.po", PO.replace('msgid "_F', 'msgxd "_F'), r"train\.po is damaged \(.*line \d+"),
+        ("train.po", PO.replace('"_Datei"', '"_Datei'), r"train\.po is damaged \(line 9: a string without end"),
         ("train.mo", "no catalogue", r"train\.mo is damaged"),
+        ("train.mo", "", r"train\.mo is damaged"),
+        ("train.tmx", TMX.replace("&amp;", "&nbsp;"), r"undefined entity.*line 3, .*in XML, .*&nbsp; is &#160;"),
         ("train.tmx", TMX[:-9], r"train\.tmx is damaged \(unclosed token: line 7"),
         ("train.tmx", TMX.replace("cat", "cat" * 400_000), r"train\.tmx: a line of more than 1,000,000 bytes"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from transformer.inference.documents import CONVERTED, fill, is_document, lines_of, places_of, read_document
+from transformer.inference.documents import CONVERTED, OPTIONS, fill, is_document, lines_of, places_of, read_document
 
 PO = """\
 # a comment
@@ -65,6 +65,14 @@ RULES = {  # header -> the forms that are translated as the singular
     "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5;": [1],
     "nplurals=3; plural=no rule;": [0],
 }
+RULES_OF_MANY = {  # header -> the forms that are translated as "a dog" where the plural is "%d dogs"
+    **{rule: forms for rule, forms in RULES.items() if "n > 1" not in rule and "no rule" not in rule},
+    "nplurals=2; plural=n > 1;": [],
+    "nplurals=3; plural=no rule;": [],
+    "nplurals=2; plural=no rule;": [0],
+    "nplurals=2; plural=(n%10!=1 || n%100==11);": [],
+    "nplurals=4; plural=(n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0);": [],
+}
 
 
 def filled(path: Path, text: bytes) -> bytes:
@@ -101,15 +109,28 @@ def test_what_is_not_translated_is_filled_and_all_else_kept(tmp_path, text, expe
     assert lines_of(read_document(tmp_path / "a.PO", "en", "de")) == []
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_plural_forms_are_filled_by_the_rule_of_the_header(tmp_path, rule):
-    forms = int(rule[9])
-    strings = "".join(f'msgstr[{form}] ""\n' for form in range(forms))
+@pytest.mark.parametrize(
+    ("plural", "rule", "singular"),
+    [("dogs", *row) for row in RULES.items()] + [("%d dogs", *row) for row in RULES_OF_MANY.items()],
+)
+def test_plural_forms_are_filled_by_the_rule_of_the_header(tmp_path, plural, rule, singular):
+    strings = "".join(f'msgstr[{form}] ""\n' for form in range(int(rule[9])))
     text = PO[: PO.index("#: file.c:3")].replace("nplurals=2; plural=(n != 1);", rule)
-    filled(tmp_path / "a.po", f'{text}msgid "a dog"\nmsgid_plural "dogs"\n{strings}'.encode())
+    filled(tmp_path / "a.po", f'{text}msgid "a dog"\nmsgid_plural "{plural}"\n{strings}'.encode())
     (entry,) = polib.pofile(str(tmp_path / "a.po"))
-    assert [form for form, string in entry.msgstr_plural.items() if string == "A DOG"] == RULES[rule]
-    assert set(entry.msgstr_plural.values()) <= {"A DOG", "DOGS"}
+    assert [form for form, string in entry.msgstr_plural.items() if string == "A DOG"] == singular
+    assert set(entry.msgstr_plural.values()) <= {"A DOG", plural.upper()}
+
+
+@pytest.mark.parametrize("mark", [*"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\\a"])
+def test_only_a_line_feed_ends_a_line_of_a_catalogue(tmp_path, mark):
+    """str.splitlines, which polib calls, ends one at each of these."""
+    text = PO.replace("a comment", f"a {mark} comment").replace("tei", f"t{mark}ei").replace("all %s", f"all {mark} %s")
+    filled(tmp_path / "a.po", text.encode())
+    written = (tmp_path / "a.po").read_bytes().decode()
+    shown = polib.escape(mark) if mark in "\r\v\f" else mark
+    assert [f"a {mark} comment" in written, f't{mark}ei"\n' in written, f"ALL {shown} %S" in written] == [True] * 3
+    assert len(written.split("\n")) == len(FILLED.split("\n"))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +144,10 @@ def test_plural_forms_are_filled_by_the_rule_of_the_header(tmp_path, rule):
         ("<b>yes</b> or <b>no</b>", ["<b>yes</b> or <b>no</b>"], "<B>YES</B> OR <B>NO</B>"),
         ("\\n\\n  a  \\n", ["a"], "\n\n  A  \n"),
         ("<b></b> x\\n<p> </p>", ["<b></b> x"], "<B></B> X\n<p> </p>"),
+        ("Open\\tCtrl+O\\vx", ["Open", "Ctrl+O", "x"], "OPEN\tCTRL+O\vX"),
+        ("-a   all\\n     files\\nb   c", ["-a", "all files", "b", "c"], "-A   ALL\n     FILES\nB   C"),
+        ("ab  c\\na:  d", ["ab", "c", "a:", "d"], "AB  C\nA:  D"),
+        ("ab  c.  D\\nA  d.\\nBc.  D", ["ab  c.  D", "A  d.", "Bc.  D"], "AB  C.  D\nA  D.\nBC.  D"),
     ],
 )
 def test_a_sentence_over_several_lines_is_one_and_what_is_around_stays(tmp_path, text, lines, translation):
@@ -159,6 +184,15 @@ def test_forms_that_the_rule_lacks_are_filled(tmp_path, strings):
     assert "" not in polib.pofile(str(tmp_path / "a.po"))[0].msgstr_plural.values()
 
 
+def test_the_language_and_the_code_of_a_page_are_no_texts(tmp_path):
+    text = "".join(
+        f'#: a.html%2Bhtml{place}:2-1\nmsgid "{word}"\nmsgstr ""\n'
+        for place, word in {"[lang]": "en-US", ".body.div.pre": "ls", ".body.p": "word"}.items()
+    )
+    filled(tmp_path / "a.po", text.encode())
+    assert [entry.msgstr for entry in polib.pofile(str(tmp_path / "a.po"))] == ["de", "ls", "WORD"]
+
+
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "no rule" not in rule])
 def test_msgfmt_accepts_what_is_written(tmp_path, rule):
     if not shutil.which("msgfmt"):
@@ -174,9 +208,12 @@ def test_msgfmt_accepts_what_is_written(tmp_path, rule):
     ("text", "message"),
     [
         (PO.replace("Language: de", "Language: fr"), "is for fr, and this model translates en to de"),
-        (PO.replace("msgid", "msgxd"), r"a\.po is damaged \(.*Correct it"),
+        (PO.replace("msgid", "msgxd"), r"a\.po is damaged \(.*`msgfmt -c` says more"),
+        (PO[: PO.index("tei")], r"a\.po is damaged \(line 13: a string without end"),
+        (PO[: PO.index("veraltet")], r"a\.po is damaged \(line 33: a string without end"),
+        ("", r"a\.po has no entries\. Nothing was translated\. What made it found no text"),
+        (PO[: PO.index("#: file.c:3")], r"a\.po has no entries"),
         (b"\xff\xfe\x00", r"a\.po is damaged"),
-        (PO.replace("\n", "\r"), r"a\.po is damaged \(no lines that end in a line feed"),
         ("/etc/hostname", r"a\.po is damaged"),
         (PO + '\nmsgid "Dog"\n', r"a\.po is damaged \(line \d+: no msgstr\)"),
         (PO + '\nmsgid "b"\nmsgid_plural "c"\nmsgstr[00] ""\nmsgid "d"\nmsgstr ""\n', r"no msgstr\[0\]"),
@@ -198,12 +235,15 @@ def test_a_language_may_be_written_in_any_way(tmp_path, code):
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("a.md", "`md2po a.md a.po`"),
+        ("a.md", "`md2po --no-code-blocks --no-frontmatter a.md a.po`"),
+        ("a.yml", "`yaml2po a.yml a.po`"),
+        ("a.ass", "`po2sub --fuzzy -t a.ass a.po OUTPUT`"),
+        ("a.rst", "If it is plain, type `python -m transformer MODEL < a.rst`"),
         ("b.JSON", "`json2po b.JSON a.po`"),
         ("a.srt", "`sub2po a.srt a.po`"),
         ("a.xliff", "lose elements"),
         ("a.tmx", "texts of both sides"),
-        ("strings.xml", "Give its sentences alone"),
+        ("strings.xml", "Give its sentences, one a line"),
         ("a.pot", "`msginit -i a.pot"),
         ("a.mo", "`msgunfmt a.mo"),
         ("a.po.gz", "gunzip -k a.po.gz"),
@@ -217,11 +257,11 @@ def test_another_format_is_refused_with_the_way_to_go(name, remedy):
 
 SRT = "1\n00:00:01,000 --> 00:00:02,000\nEin Hund.\n\n2\n00:00:03,000 --> 00:00:04,000\n- Ja\n- Nein\n\n"
 DOCUMENTS = {
-    "a.md": "# Der Hund\n\nEin Hund. [Seite](http://a.de)\n\n- eins\n- zwei\n",
+    "a.md": "---\ntitle: x\n---\n\n# Der Hund\n\n[Seite](http://a.de)\n\n```\nx = 1\n```\n\n- eins\n- zwei\n",
     "a.json": '{\n    "title": "Der Hund",\n    "n": {\n        "text": "Ein Hund."\n    }\n}\n',
     "a.properties": "# c\ntitle=Der Hund\n",
     "a.html": "<!DOCTYPE html>\n<html><head><title>Der Hund</title></head>"
-    "<body><p>Ein <b>Hund</b>.</p></body></html>\n",
+    "<body><p>Ein <b>Hund</b>.</p><div><pre>x = 1</pre></div></body></html>\n",
     "a.srt": SRT,
 }
 
@@ -234,8 +274,10 @@ def test_the_converters_bring_a_document_there_and_back(tmp_path, monkeypatch, n
     if not shutil.which(f"{tool}2po"):
         pytest.skip("translate-toolkit is not installed")
     Path(name).write_text(text)
-    subprocess.run([f"{tool}2po", "--progress=none", name, "a.po"], check=True)
+    options = OPTIONS.get(tool, "").split()
+    subprocess.run([f"{tool}2po", "--progress=none", *options, name, "a.po"], check=True)
     document = read_document(Path("a.po"), "de", "en")
+    assert {"title: x", "x = 1"}.isdisjoint(lines_of(document))
     fill(document, lines_of(document))
     document.write(Path("a.po"))
     assert polib.pofile("a.po").untranslated_entries() == []

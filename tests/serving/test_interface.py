@@ -43,7 +43,7 @@ from transformer.serving.html_text import split_html
 from transformer.serving.limits import line_costs
 from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
-from transformer.text.plurals import numbers_of_forms
+from transformer.text.catalogue import numbers_of_forms
 
 LINE = TEXT[0]
 

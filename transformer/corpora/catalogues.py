@@ -19,8 +19,8 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from transformer.corpora.text_files import LONGEST_LINE, open_file, plain_name
 from transformer.files import Mistake, check_length, is_bug
+from transformer.text.catalogue import numbers_of_forms, read_catalogue, source_of_form
 from transformer.text.languages import strip_region
-from transformer.text.plurals import is_singular, numbers_of_forms
 
 ENDS = (".po", ".mo", ".tmx")
 Pair = tuple[str, str]
@@ -96,13 +96,9 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
 
     with open_file(path) as file:
         content = b"".join(file)
-    if not content:
-        return
-    if b"\n" not in content:  # polib would open a path
-        raise Mistake(f"{path} is damaged (it has no lines). Copy it again.")
     try:
-        compiled = plain_name(path).endswith(".mo")
-        catalogue = polib.mofile(cast("str", content)) if compiled else polib.pofile(content.decode("utf-8-sig"))
+        compiled = plain_name(path).endswith(".mo")  # "\n": polib would open a path
+        catalogue = polib.mofile(cast("str", content + b"\n")) if compiled else read_catalogue(content.decode())
     except UnicodeDecodeError:
         raise Mistake(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8 -o NEW {path}") from None
     except (OSError, ValueError, LookupError, struct.error) as error:
@@ -110,19 +106,13 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
         raise Mistake(f"{path} is damaged ({reason}). Copy it again.") from None
     codes = None, catalogue.metadata.get("Language")
     for entry in catalogue.translated_entries():  # neither fuzzy nor obsolete
-        if not entry.msgid_plural and entry.msgstr:
-            yield codes, entry.msgid, entry.msgstr
         if not entry.msgid_plural:
+            yield codes, entry.msgid, entry.msgstr
             continue
-        forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
-        numbers = numbers_of_forms(catalogue.metadata.get("Plural-Forms"), len(forms))
-        for form, text in enumerate(forms):
-            if not text:
-                continue
-            if is_singular(form, len(forms), numbers):
-                yield codes, entry.msgid, text
-            elif not numbers or len(numbers[form]) > 1:
-                yield codes, entry.msgid_plural, text
+        numbers = numbers_of_forms(rule := catalogue.metadata.get("Plural-Forms"), len(entry.msgstr_plural))
+        for form, (_, text) in enumerate(sorted(entry.msgstr_plural.items())):
+            if text and (not numbers or 1 in numbers[form] or len(numbers[form]) > 1):
+                yield codes, source_of_form(entry, form, rule, text), text
 
 
 def memory_entries(path: Path, languages: tuple[str, str]) -> Iterator[tuple[Codes, str, str]]:
@@ -148,7 +138,8 @@ def elements(lines: Iterable[bytes], path: Path) -> Iterator[Element]:
     except (ParseError, LookupError, ValueError) as error:  # the last two: of an encoding that Python does not have
         if isinstance(error, Mistake) or is_bug(error):
             raise
-        raise Mistake(f"{path} is damaged ({error}). Copy it again.") from None
+        remedy = "Correct this place (in XML, & is &amp; and &nbsp; is &#160;), or copy it again."
+        raise Mistake(f"{path} is damaged ({error}). {remedy}") from None
 
 
 def texts_of(unit: Element, languages: tuple[str, str]) -> tuple[str, str]:

@@ -1,12 +1,13 @@
 """Catalogues of messages (PO): what is not translated is filled and marked as fuzzy, all else stays byte for byte.
 
 Other formats come and go by converters (docs/translating.md). The lines of a message that are one sentence are
-translated as one, and wrapped into as many lines; bullets, dashes and a pair of tags around a line stay outside.
+translated as one, and wrapped into as many lines, columns apart; bullets, dashes and a pair of tags stay outside.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import wrap
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer.files import Mistake, read_lines, whole_file
 from transformer.inference.lines import Translate, finished_parts, parts_folder
+from transformer.text.catalogue import read_catalogue, source_of_form
 from transformer.text.frames import frame
 from transformer.text.languages import strip_region
-from transformer.text.plurals import is_singular, numbers_of_forms
 from transformer.text.sentences import is_lower
 
 if TYPE_CHECKING:
@@ -24,19 +25,27 @@ if TYPE_CHECKING:
 
 PO = ".po"
 _KIT = (
-    "Type `{0}2po {1} a.po` of translate-toolkit, translate a.po, then `po2{0} --fuzzy -t {1} a.po OUTPUT`; "
+    "Type `{0}2po{2} {1} a.po` of translate-toolkit, translate a.po, then `po2{0} --fuzzy -t {1} a.po OUTPUT`; "
     "docs/translating.md has more"
 )
 # Formats with converters that go both ways: end of the name -> the name of the converter
-CONVERTED = {".md": "md", ".html": "html", ".htm": "html", ".json": "json", ".properties": "prop", ".srt": "sub"}
+CONVERTED = {f".{name}": name for name in ("html", "ini", "json", "md", "mdx", "php", "resx", "toml", "yaml")}
+CONVERTED |= {".htm": "html", ".xhtml": "html", ".markdown": "md", ".properties": "prop", ".yml": "yaml"}
+CONVERTED |= dict.fromkeys((".ass", ".srt", ".ssa", ".sub"), "sub")
+OPTIONS: dict[str, str] = dict.fromkeys(("md", "mdx"), " --no-code-blocks --no-frontmatter")
 REFUSED = {  # no plain text -> why
     **dict.fromkeys((".xliff", ".xlf"), "Its converters lose elements inside a text. Give the .po that it was made of"),
     **dict.fromkeys((".tmx", ".tsv", ".csv", ".jsonl"), "It has texts of both sides. Train with it, or give one side"),
-    **dict.fromkeys((".xml", ".strings", ".vtt", ".docx", ".odt", ".pdf"), "Give its sentences alone, one a line"),
+    **dict.fromkeys((".xml", ".strings", ".arb", ".vtt", ".docx", ".odt", ".pdf"), "Give its sentences, one a line"),
+    **dict.fromkeys((".rst", ".adoc", ".tex"), "If it is plain, type `python -m transformer MODEL < {}`"),
     ".ts": "Type `lconvert {} -o a.po` of Qt, translate a.po, then `lconvert a.po -o OUTPUT.ts`",
     ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
     ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
 }
+# White space between columns: with a tab, control character or separator; three spaces; two, if not after a full stop.
+_RUN = re.compile(r"(?<=\S)(?:[^\S\n]*[\t\v\f\r\x1c-\x1f\x85\u2028\u2029][^\S\n]*| {3,}|(?<![.!?])  )(?=\S)")
+_HTML = re.compile(r"(?<=html)\[lang\]|(?<=html\.body)\S*\.pre\b")  # html2po's names of what is code, and no text
+_BREAK = re.compile(r"(?<=\S)[^\S\n]*\n[^\S\n]*")
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
 # Encodings of catalogues. Python has others, of which some take time with the square of a text.
@@ -47,12 +56,12 @@ WIDTH = 77  # characters of a line of a catalogue
 
 
 class Text(NamedTuple):
-    """Lines of an entry that are translated as one. core: without what stays around it. lines: how many there were."""
+    """A part of an entry that is translated as one. core: without what stays around it. breaks: its line ends."""
 
     before: str
     core: str
     after: str
-    lines: int
+    breaks: list[str]
 
 
 class Entry(NamedTuple):
@@ -77,10 +86,9 @@ def is_document(path: Path | None) -> bool:
     end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
     if path.suffix.lower() == ".gz" and end in (PO, *CONVERTED, *REFUSED):
         raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
-    if end in CONVERTED:
-        raise Mistake(f"{path} is no plain text. Nothing was translated. {_KIT.format(CONVERTED[end], path)}.")
-    if end in REFUSED:
-        raise Mistake(f"{path} is no plain text. Nothing was translated. {REFUSED[end].format(path)}.")
+    tool = CONVERTED.get(end, "")
+    if way := _KIT.format(tool, path, OPTIONS.get(tool, "")) if tool else REFUSED.get(end, "").format(path):
+        raise Mistake(f"{path} is no plain text. Nothing was translated. {way}.")
     return end == PO
 
 
@@ -116,41 +124,53 @@ def fill(document: Document, translations: Iterable[str]) -> None:
     waiting = iter(translations)
     for entry in document.entries:
         parts = [
-            text.before + wrapped(next(waiting), text.lines) + text.after if text.core else text.before + text.after
+            text.before + (wrapped(next(waiting), text.breaks) if text.core else "") + text.after
             for text in entry.texts
         ]
-        entry.fill("\n".join(parts))
+        entry.fill("".join(parts))
 
 
 def texts_of(text: str) -> list[Text]:
-    """The texts of an entry: its lines, those of one sentence together."""
-    groups: list[list[str]] = []
-    for line in text.split("\n"):
-        goes_on = groups and line.strip() and groups[-1][-1].strip() and is_lower(line.strip()[0])
-        after = re.match(r"\W*", groups[-1][-1][::-1]) if goes_on else None  # backwards, what follows the last word
+    """The texts of an entry: the columns of its lines, and lines of one sentence together."""
+    parts = [[""]]  # the lines of texts, and between two of them what stays
+    for first, *rest in columns_of(text.split("\n")):
+        goes_on = not rest and first.strip() and parts[-1][-1].strip() and is_lower(first.strip()[0])
+        after = re.match(r"\W*", parts[-1][-1][::-1]) if goes_on else None  # backwards, what follows the last word
         if after and not _ENDS.search(after[0]):
-            groups[-1].append(line)
+            parts[-1].append(first)
         else:
-            groups.append([line])
-    return [text_of("\n".join(group), len(group)) for group in groups]
+            parts += [[part] for part in ("\n", first, *rest)]
+    texts = ["\n".join(part) for part in parts]
+    return [text_of(*pair) for pair in zip(texts[2::2], [*texts[3::2], ""], strict=True)]
 
 
-def text_of(text: str, lines: int) -> Text:
-    """A text with what stays around it. lines: how many it had."""
+def columns_of(lines: list[str]) -> list[list[str]]:
+    """Each line as its columns and the white space between them. Two spaces count where a gap of another line ends."""
+    places = Counter(run.end() for line in lines for run in _RUN.finditer(line))
+
+    def cut(run: re.Match[str]) -> str:
+        return f"\n{run[0]}\n" if run[0] != "  " or places[run.end()] > 1 else run[0]
+
+    return [_RUN.sub(cut, line).split("\n") for line in lines]
+
+
+def text_of(text: str, following: str) -> Text:
+    """A text with what stays around it. following: what stays behind it."""
     before, core, after = frame(text)
-    start, stripped = len(core) - len(core.lstrip()), core.strip()
-    before, core, after = before + core[:start], stripped, core[start + len(stripped) :] + after
-    return Text(before, " ".join(core.split("\n")) if lines > 1 else core, after, lines)
+    start = core.index(inner := core.strip())
+    after = core[start + len(inner) :] + after + following
+    return Text(before + core[:start], _BREAK.sub(" ", inner), after, _BREAK.findall(inner))
 
 
-def wrapped(text: str, lines: int) -> str:
-    """A text in so many lines of about the same length."""
-    if lines == 1:
+def wrapped(text: str, breaks: list[str]) -> str:
+    """A text in lines of about the same length, with these line ends between them."""
+    if not breaks:
         return text
-    width = -(-len(text) // lines)
-    while len(parts := wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]) > lines:
+    most = len(breaks) + 1
+    width = -(-len(text) // most)
+    while len(parts := wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]) > most:
         width += 1
-    return "\n".join(parts)
+    return "".join(part + end for part, end in zip(parts, [*breaks[: len(parts) - 1], ""], strict=True))
 
 
 def read_document(path: Path, source: str, target: str) -> Document:
@@ -165,13 +185,12 @@ def read_document(path: Path, source: str, target: str) -> Document:
         if not CHARSET.fullmatch(encoding.lower()):
             raise LookupError(f"charset={encoding[:40]}")
         text = path.read_bytes().decode(encoding)
-        if "\n" not in text or "\r" in text.replace("\r\n", ""):  # polib would open a path
-            raise Mistake("no lines that end in a line feed")
-        catalogue = polib.pofile(text.replace("\r\n", "\n").removeprefix("\ufeff"))
-        header = catalogue.metadata
-    except (OSError, ValueError, LookupError) as error:
-        raise Mistake(f"{path} is damaged ({error}). Nothing was translated. Correct it.") from None
-    code = header.get("Language")
+        catalogue = read_catalogue(text)
+    except (OSError, UnicodeDecodeError, LookupError, Mistake) as error:
+        raise Mistake(f"{path} is damaged ({error}). Nothing was translated. `msgfmt -c` says more.") from None
+    if not catalogue:
+        raise Mistake(f"{path} has no entries. Nothing was translated. What made it found no text: look at its input.")
+    code, rule = (catalogue.metadata.get(field) for field in ("Language", "Plural-Forms"))
     if code and strip_region(code[:40]) != strip_region(target):
         raise Mistake(
             f"{path} is for {code[:40]}, and this model translates {source} to {target}. Nothing was translated. Use "
@@ -185,15 +204,15 @@ def read_document(path: Path, source: str, target: str) -> Document:
         strings = entry.msgstr_plural if entry.msgid_plural else {None: entry.msgstr}
         if not entry.msgid or entry.fuzzy or entry.obsolete:
             continue
-        numbers = numbers_of_forms(header.get("Plural-Forms"), len(strings))
         for form in (form for form, string in sorted(strings.items()) if not string):
-            singular = form is None or is_singular(form, len(strings), numbers)
-            own = entry.msgid if singular else entry.msgid_plural
+            own = entry.msgid if form is None else source_of_form(entry, form, rule)
             marked, first = (line_with(lines, start, words, end) for words in (MARKED, MARKED[2:]))
+            html = _HTML.search(" ".join(name for name, _ in entry.occurrences))
+            texts = [Text(target if html[0] == "[lang]" else own, "", "", [])] if html else texts_of(own)
             string = "msgstr" if form is None else f"msgstr[{form}]"
             if (place := line_with(lines, first, string, end)) == end:
                 raise Mistake(f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it.")
-            entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
+            entries.append(Entry(first + 1, texts, setter(lines, marked, place, new)))
 
     def write(path: Path) -> None:
         content = "\n".join(line for place, own in enumerate(lines) for line in new.get(place, [own]))
@@ -208,7 +227,7 @@ def read_document(path: Path, source: str, target: str) -> Document:
 
 def line_with(lines: list[str], start: int, words: str | tuple[str, ...], end: int) -> int:
     """The place of the first line that begins with one of these words, from `start` to `end`; `end` without one."""
-    return next((n for n in range(start, end) if lines[n].lstrip("\ufeff \t").startswith(words)), end)
+    return next((n for n in range(start, end) if lines[n].lstrip("\ufeff").lstrip().startswith(words)), end)
 
 
 def setter(lines: list[str], flags: int, place: int, new: dict[int, list[str]]) -> Callable[[str], None]:
@@ -216,7 +235,7 @@ def setter(lines: list[str], flags: int, place: int, new: dict[int, list[str]]) 
 
     def set_form(text: str) -> None:
         end = "\r" if lines[place].endswith("\r") else ""
-        new[place] = [line + end for line in quoted(lines[place].partition('"')[0].strip(), text)]
+        new[place] = [line.replace("\a", r"\a") + end for line in quoted(lines[place].partition('"')[0].strip(), text)]
         if lines[flags].startswith("#,"):
             new[flags] = [f"{lines[flags].rstrip()}, fuzzy{end}"]
         else:
