@@ -16,10 +16,11 @@ from pipeline.workflow.stage import arguments, require, run
 from transformer.files import Mistake, chunks, copy_file
 from transformer.model_folder import read_model_json, starting_model
 from transformer.text.blocks import map_in_order
-from transformer.text.bpe import Merges, read_counts
+from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
 from transformer.text.vocabulary import Vocabulary
+from transformer.text.word_counts import read_counts
 
 WORDS_AT_ONCE = 20_000  # for one process
 

@@ -9,7 +9,8 @@ from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, require, run
 from transformer.files import copy_file, write_text
 from transformer.model_folder import starting_model
-from transformer.text.bpe import learn_merges, read_counts
+from transformer.text.bpe import learn_merges
+from transformer.text.word_counts import read_counts
 
 
 def main() -> None:

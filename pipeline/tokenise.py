@@ -3,8 +3,8 @@
 Reads   data/filtered/train.{src,tgt}, data/raw/valid.{src,tgt}
 Writes  data/tokens/{train,valid}.{src,tgt}: words separated by one space; counts.txt: the words of train, each with how
         often it occurs on both sides; source_counts.txt: the same for the source side; words.txt: the words of the
-        source side, for remarks on words that a model has not seen; text.json: languages, normal form,
-        placeholders, case and how words are split. Test sets are split by the stage translate
+        source side (text/word_counts.py); text.json: languages, normal form, placeholders, case and how words are
+        split. Test sets are split by the stage translate
 Params  source, target, normalise, placeholders, lowercase, lowercase_source
 """
 
@@ -21,32 +21,33 @@ from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.cores import workers
 from transformer.files import whole_folder, write_json, write_lines
 from transformer.text.blocks import Block, blocks, map_in_order
-from transformer.text.marks import SPACE
+from transformer.text.word_counts import ends_of_words, known_words
 from transformer.text.words import PIECES_IN_MEMORY, Side, splitter_of
 
 SIDES = ("src", "tgt")
-MOST_WORDS = 200_000  # of words.txt: 2 MB; rarer ones are almost never met
+SideTokens = tuple[str, Counter[str], Counter[str]]  # the lines, how often each token occurs, and each of ends_of_words
 
 
 class Tokeniser:
-    """The function of a worker process: a block of pairs to the tokens of each side, with their counts for train."""
+    """The function of a worker process: a block of pairs to the tokens of each side, counted for train."""
 
     def __init__(self, text: dict[str, Any]):
         self.sides = Side.read_both(text)
         for side in self.sides:
             side.most_pieces = 2 * PIECES_IN_MEMORY // workers()
 
-    def __call__(self, work: tuple[str, Block]) -> tuple[str, list[tuple[str, Counter[str]]]]:
+    def __call__(self, work: tuple[str, Block]) -> tuple[str, list[SideTokens]]:
         split, block = work
         texts = zip(*map(self.sides[0].protect_pair, *block.lines()), strict=True)
         return split, [self.side_tokens(side, lines, split) for side, lines in zip(self.sides, texts, strict=True)]
 
-    @staticmethod
-    def side_tokens(side: Side, lines: Iterable[str], split: str) -> tuple[str, Counter[str]]:
-        """The tokens of the lines of a side, and their counts if it is train."""
+    def side_tokens(self, side: Side, lines: Iterable[str], split: str) -> SideTokens:
+        """The tokens of the lines of a side, counted if it is train; what ends the lines of the source side only."""
         tokens = [side.split(line) for line in lines]
-        counts = Counter(token for line in tokens for token in line) if split == "train" else Counter()
-        return "".join(f"{' '.join(line)}\n" for line in tokens), counts
+        counted = tokens if split == "train" else []
+        counts = Counter(token for line in counted for token in line)
+        ends = Counter(end for line in counted if side is self.sides[0] for end in ends_of_words(line))
+        return "".join(f"{' '.join(line)}\n" for line in tokens), counts, ends
 
 
 def main() -> None:
@@ -61,30 +62,24 @@ def main() -> None:
     with whole_folder(paths.tokens) as folder:
         text = description(params)
         counts: dict[str, Counter[str]] = {suffix: Counter() for suffix in SIDES}
+        ends: Counter[str] = Counter()
         with bar(0, "block", "tokenise") as progress:
             for split, sides in map_in_order(partial(Tokeniser, text), work):
-                for suffix, (lines, words) in zip(SIDES, sides, strict=True):
+                for suffix, (lines, words, at_ends) in zip(SIDES, sides, strict=True):
                     with open(folder / f"{split}.{suffix}", "a", encoding="utf-8", newline="\n") as file:
                         file.write(lines)
                     counts[suffix].update(words)
+                    ends.update(at_ends)
                 progress.update()
         write_counts(folder / "source_counts.txt", counts["src"])
         write_counts(folder / "counts.txt", counts["src"] + counts["tgt"])
-        write_lines(folder / "words.txt", known_words(counts["src"]))
+        write_counts(folder / "words.txt", known_words(counts["src"], ends))
         write_json(folder / "text.json", text)
 
 
 def write_counts(path: Path, counts: Counter[str]) -> None:
     """Write tokens and their numbers, in the order of the tokens."""
     write_lines(path, (f"{token} {count}" for token, count in sorted(counts.items())))
-
-
-def known_words(counts: Counter[str]) -> list[str]:
-    """The MOST_WORDS most frequent words, without their marks, in alphabetical order."""
-    words: Counter[str] = Counter()
-    for token, count in counts.items():
-        words[token.removeprefix(SPACE)] += count
-    return sorted(sorted(words, key=lambda word: (-words[word], word))[:MOST_WORDS])
 
 
 def description(params: Params) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def each(count: int, **strategies: st.SearchStrategy) -> Callable:
 def model(tmp_path_factory) -> Path:
     """A model folder with an export and the words of its training text."""
     folder = model_folder(tmp_path_factory.mktemp("damage") / "model")
-    (folder / WORDS).write_text("ein\n", encoding="utf-8")
+    (folder / WORDS).write_text("ein 2\n", encoding="utf-8")
     add_export(folder, folder, "float32")
     return folder
 

@@ -41,7 +41,7 @@ try:
         write_through,
     )
     from transformer.inference.remarks import RemarkCounts
-    from transformer.inference.translation import Translation, join_translations
+    from transformer.inference.translation import SentencePair, Translation, join_translations
     from transformer.inference.translator import Translator
     from transformer.verdict import verdict
 except ModuleNotFoundError as error:
@@ -108,10 +108,12 @@ def translations(
 ) -> list[str]:
     """Lines to what is written for each: its best translation, alternatives or samples.
 
-    first: the number of the first line. remarks: counts what may be wrong with the best translations.
+    first: the number of the first line. remarks: counts what may be wrong with the first translations.
     """
     if options.sample or options.alternatives:
         every = alternatives_or_samples(translator, options, lines, progress)
+        for number, (line, some) in enumerate(zip(lines, every, strict=True), first):
+            remarks.add(number, [SentencePair(line, some[0])])
         return [output_of(options, number, some) for number, some in enumerate(every, first)]
     best = translator.translate_sentences(lines, not options.no_split, progress, config=search_config(options))
     for number, pairs in enumerate(best, first):

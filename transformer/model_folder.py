@@ -4,7 +4,7 @@ model.json: format, sizes of the Transformer, languages, normal form, placeholde
 trained and, after the stage ship, its scores. Beside it are vocab.txt, bpe.codes, the weights for torch, and the export
 for CTranslate2: model.bin, config.json and shared_vocabulary.json, with exported.sha256, the sums of all files and of
 the weights they were made from. One of the two models may be absent. words.txt, which may be absent too: the words of
-the source side of train.
+the source side of train, with their counts (text/word_counts.py).
 `FORMAT` is the version of this layout.
 """
 

@@ -238,7 +238,7 @@ def test_an_output_is_written_by_one_process_at_a_time(tmp_path):
 
 def test_lines_are_split_into_sentences_and_odd_ones_named(translator, folder, tmp_path, run, monkeypatch):
     shutil.copytree(folder, tmp_path / "model")
-    (tmp_path / "model/words.txt").write_text("Ein\nHund\nrennt\n")
+    (tmp_path / "model/words.txt").write_text("Ein 2\nHund 1\nrennt 2\n")
     lines, options = ["Ein Hund. Ein Hund rennt.", "Ein Hund", "Zwei Hunde"], ("--extra-length", 1, "--beam-size", 1)
     errors = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=errors.append, flush=lambda: None, isatty=lambda: False))
@@ -246,9 +246,12 @@ def test_lines_are_split_into_sentences_and_odd_ones_named(translator, folder, t
         output = run(tmp_path / "model", *options, *more, text="".join(f"{line}\n" for line in lines).encode())
         assert output.split("\n")[:-1] == translator.translate(lines, split=split, extra_length=1, beam_size=1)
         assert [line for line in errors if "remark: not in the training text (" in line and " Hunde): " in line]
+        assert [line for line in errors if "remark: seen once in the training text (Hund): 2 lines: 1, 2" in line]
         errors.clear()
-    assert run(tmp_path / "model", "--alternatives", 1, "--extra-length", 1, text=b"Zwei\n").startswith("1\t")
-    assert errors == []
+    for option in (("--alternatives", 1), ("--sample",)):
+        run(tmp_path / "model", *option, "--extra-length", 1, text=b"Hund\nZwei\n")
+        assert [line for line in errors if "remark: not in the training text (Zwei): line 2" in line], option
+        errors.clear()
 
 
 def test_alternatives_and_samples_are_printed(folder, translator, run):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer.inference.remarks import RemarkCounts, SeenWords, is_loop, remarks_on
+from transformer.inference.remarks import RemarkCounts, is_loop, remarks_on
 from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
 from transformer.text.sentences import count_ends
+from transformer.text.word_counts import SeenWords
 from transformer.text.words import Side
 
 SOURCE, TRANSLATION = "Ein alter Mann sitzt mit seinem Hund im Park .", "An old man sits in the park with his dog ."
@@ -36,10 +37,16 @@ def translation(text: str, subwords: tuple[str, ...] = (), *remarks: Remark) -> 
         ("Es ist 12:30.", "It is 12.30.", (5, 5), []),
         ("Es ist 12:30.", "It is 102:0.", (5, 5), ["digits"]),
         ("Zwei Hunde", "2 dogs", (2, 2), ["digits"]),
+        ("1.000 m², 1,5 km", "1000 m2, 1,5 km", (5, 5), []),
+        ("1 00 000 und ½", "1,00,000 and 1/2", (5, 5), ["digits"]),
+        ("1,00,000 und 2½", "100 000 and 2 1/2", (5, 5), []),
+        ("½ Hund", "half a dog", (2, 3), []),
         ("١٢ كلبا", "12 dogs", (2, 2), []),
         ("Komm! Punkt 1. Heute", "Come!", (5, 2), ["digits"]),
         ("Sein Hund. Da.", "His dog. There.", (5, 5), []),
         ("Er kam. Sie ging.", "He came.", (6, 3), ["ends"]),
+        ("Τι κάνεις; Καλά.", "Fine.", (6, 3), ["ends"]),
+        ("He came. She went.", "वह आया है. वह गई.", (6, 6), []),
         ("一只狗。它在跑。", "A dog.", (6, 3), ["ends"]),
         ("Datei %s und %d", "file %d and %s", (4, 4), ["lost"]),
         ("Datei %s", "file", (2, 1), ["lost"]),
@@ -68,7 +75,7 @@ def test_a_loop_is_a_period_of_subwords_in_any_script(subwords, loop):
 
 def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
     path = tmp_path / "words.txt"
-    path.write_text("Hund\nim\nGras\nsucht\n.\n", encoding="utf-8")
+    path.write_text("Hund 1\nim 3\nGras 2\nsucht 1\n. 9\n", encoding="utf-8")
     seen, tokens = SeenWords(path), Side("de", lowercase=False).tokens
     assert seen.unread(tokens("Im Gras SUCHT Hund HUND Im hund. 12 Katzen-Gras - Hund")) == [
         "SUCHT",
@@ -78,10 +85,15 @@ def test_a_word_is_unseen_in_the_case_that_train_has(tmp_path: Path):
         "Katzen-Gras",
         "-",
     ]
+    assert seen.unread(tokens("Sucht im Gras. Hund"), times=1) == ["Sucht", "Hund"]
     assert SeenWords(tmp_path / "none.txt").unread(tokens("Katzen")) == []
-    path.write_bytes(b"\xff\n")
-    with pytest.raises(ValueError, match=r"words\.txt is damaged \(not UTF-8"):
-        SeenWords(path).unread(tokens("Katzen"))
+    for content, message in (
+        (b"\xff\n", "is damaged \\(not UTF-8"),
+        (b"a 1\nb\n", ":2: 'b' is no word with its count"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"words\\.txt{message}" if message[0] == ":" else message):
+            SeenWords(path).unread(tokens("Katzen"))
 
 
 def test_pieces_that_became_unk_are_named(translator):

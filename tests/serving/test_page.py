@@ -30,11 +30,11 @@ from support.tiny import TEXT, model_folder
 from pipeline.results import serve
 from pipeline.results.serve import find_model
 from transformer.decoding.config import SearchConfig
-from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
 from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, hypothesis_with_subwords, words
 from transformer.serving.server import Server, Settings, application
+from transformer.text.word_counts import SeenWords
 
 LINE = TEXT[0]
 
@@ -97,7 +97,7 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
     assert (both["subwords"], [word["text"] for word in both["words"]]) == ([], [both["text"]])
     refused = client.post("/attention", json={"model": 0, "text": text, "target": first["subwords"][:-1]})
     assert refused.json()["error"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
-    (tmp_path / "words.txt").write_text("Ein\nHund\nrennt\n")
+    (tmp_path / "words.txt").write_text("Ein 2\nHund 2\nrennt 2\n")
     monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt"))
     (remark,) = (each for each in translated(client, text + " 12 Männer")["remarks"] if each.startswith("not in the"))
     assert {"Zwei", "Männer", "spielen"} <= set(remark.split())

@@ -20,11 +20,11 @@ from support.tiny import model_folder, stage
 
 from pipeline.train import overfitting_remark
 from transformer.files import read_lines, sha256
-from transformer.inference.remarks import SeenWords
 from transformer.inference.translation import SentencePair, Translation
 from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
+from transformer.text.word_counts import SeenWords
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_text_is_normalised_and_only_the_source_lower_cased(tmp_path):
     assert stage("tokenise", tmp_path).returncode == 0
     assert list(read_lines(tmp_path / "data/tokens/valid.src")) == ["▁ein ▁hund ▁für ."]
     assert list(read_lines(tmp_path / "data/tokens/valid.tgt")) == ["▁Ein ▁Hund ▁für ."]
-    assert list(read_lines(tmp_path / "data/tokens/words.txt")) == [".", "ein", "für", "hund"]
+    assert list(read_lines(tmp_path / "data/tokens/words.txt")) == [". 1", "ein 1", "für 1", "hund 1"]
     assert list(read_lines(tmp_path / "data/filtered/train.src")) == ["Ein Hu\u00adnd fu\u0308r\ufeff."]
     params_file(tmp_path, normalise="none")
     assert stage("tokenise", tmp_path).returncode == 0

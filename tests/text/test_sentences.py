@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import cache
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.text.characters import normalise
-from transformer.text.sentences import split_sentences
+from transformer.text.sentences import count_source_ends, split_sentences
+from transformer.text.word_counts import SeenWords, ends_of_words, known_words
 from transformer.text.words import Side, splitter_of
 
 # language, and a line in which a | stands where it is split
@@ -50,6 +53,13 @@ LINES = [
     ("ja", "犬が走る。|猫が寝る！"),
     ("ko", "나는 갔다. |그는 왔다."),
     ("hi", "कुत्ता दौड़ता है। |बिल्ली सोती है।"),
+    ("hi", "वह आया है. |मैं गया. |अ. शर्मा ने देखा."),
+    ("mr", "तो शाळेत गेला. |ती घरी आहे."),
+    ("ml", "അവൻ വന്നു. |അവൾ പോയി."),
+    ("el", "Τι κάνεις; |Καλά είμαι."),
+    ("de", "Er kam; Sie ging."),
+    ("bo", "ང་ཁྱི་ཞིག་ཡོད། |ཁོ་རྒྱུག་གི་འདུག།"),
+    ("pl", "Kościół św. Anny stoi."),
     ("vi", "Tôi ở TP. Hồ Chí Minh. |Tôi vui."),
     ("ru", "Он пришёл в 1990 г. в Москву. |Она ушла."),
     ("ar", "كيف حالك؟ |أنا بخير."),
@@ -78,6 +88,49 @@ def side(language: str) -> Side:
 def test_a_line_is_split_where_a_sentence_certainly_ends(language, line):
     expected = [normalise(sentence.strip(), "nfc") for sentence in line.split("|")]
     assert split_sentences(line.replace("|", ""), side(language)) == expected
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory) -> SeenWords:
+    """The words of a Polish training text."""
+    lines = [
+        "Dom na ul. Długiej.",
+        "Idę na ul. Polną.",
+        "To jest pies.",
+        "Pies śpi. On je.",
+        "Kot śpi.",
+        "Tu kot i on.",
+    ] * 3
+    tokens = [side("pl").tokens(line) for line in lines]
+    words = known_words(Counter(chain(*tokens)), Counter(chain(*map(ends_of_words, tokens))))
+    path = tmp_path_factory.mktemp("seen") / "words.txt"
+    path.write_text("".join(f"{word} {count}\n" for word, count in sorted(words.items())), encoding="utf-8")
+    return SeenWords(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Mieszka na ul. Nowej. |On je.",
+        "Ul. Nowa.",
+        "To pies. |Kot śpi.",  # a word that ends lines
+        "To prof. Nowak.",  # train lacks both words
+        "Lubi sok. On je.",  # in doubt whole
+        "To lwica. |On je.",
+        "Na Nowostr. 5 jest.",
+    ],
+)
+def test_abbreviations_are_learnt_and_short_new_words_doubted(seen, line):
+    expected = [sentence.strip() for sentence in line.split("|")]
+    assert split_sentences(line.replace("|", ""), side("pl"), seen) == expected
+    assert count_source_ends(side("pl").tokens("Na ul. Nowej."), seen) == 1
+    assert [word for word in seen.counts if " " in word] == ["ul ."]
+
+
+def test_lines_of_many_sentences_teach_no_abbreviations():
+    line = "▁Er ▁geht . ▁Sie ▁kommt . ▁Er ▁sieht . ▁Sie ▁singt . ▁Er ▁ruft . ▁Dann ▁schweigt ▁sie ."
+    words = known_words(Counter(line.split(" ") * 9), Counter([*ends_of_words(line.split(" "))] * 9))
+    assert [word for word in words if " " in word] == []
 
 
 def test_a_placeholder_is_not_cut_and_may_begin_a_sentence():

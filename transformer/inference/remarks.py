@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from transformer.files import read_lines
+import regex
+
 from transformer.inference.translation import Remark, SentencePair, Translation, join_translations
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import disagree
@@ -27,6 +27,7 @@ KINDS = {  # kind -> what is said of a translation
     "digits": "other digits than in the source",
     "same": "the translation of another line too",
     "unread": "not in the training text",
+    "once": "seen once in the training text",
 }
 LEAST_LOOP = 6  # subwords of a loop of parts of words, at least
 MOST_RATIO, LEAST_RATIO = 3, 4  # times the subwords of the source, and of the translation
@@ -35,15 +36,17 @@ STOCK = 4  # subwords, below which different lines may have one translation
 MOST_SOURCES = 100_000  # lines whose translations are compared
 SHOWN, LONGEST_PIECE = 8, 40  # line numbers and pieces; characters of a piece
 _DIGITS = re.compile(r"\d+")
+_FRACTION = regex.compile(r"\p{No}")
+_THOUSANDS = re.compile(r"(?<=\d)[,.'’٬ \u00a0\u2009\u202f](?=(?:\d\d,)*\d{3}(?!\d))")  # also 1,00,000
 
 
 def remarks_on(
-    source: str, translation: Translation, lengths: tuple[int, int], limit: int, ends: int, unread: Sequence[str] = ()
+    source: str, translation: Translation, lengths: tuple[int, int], limit: int, ends: int, **words: Iterable[str]
 ) -> tuple[Remark, ...]:
     """The remarks on a sentence and its translation, in the order of KINDS.
 
     lengths: subwords of source and translation. limit: most subwords of the translation, </s> counted. ends: how many
-    sentences may end in the source. unread: what of the source the training text lacks.
+    sentences may end in the source. words: unread, once: those of the source.
     """
     letters, (before, after), text = any(map(str.isalpha, source)), lengths, translation.text
     fires = {
@@ -55,16 +58,21 @@ def remarks_on(
         "copied": letters and " " in source.strip() and source.split() == text.split(),
         "ends": 1 < ends > count_ends(text),
         "lost": disagree(source, text),
-        "digits": digits(source) != digits(text),
+        "digits": all(digits(form(source)) != digits(form(text)) for form in (str, without_marks)),
     }
     found = [Remark(kind) for kind in KINDS if fires.get(kind)]
-    pieces = tuple(piece[:LONGEST_PIECE] for piece in dict.fromkeys(unread))
-    return (*found, Remark("unread", pieces)) if pieces else tuple(found)
+    pieces = {kind: tuple(piece[:LONGEST_PIECE] for piece in dict.fromkeys(some)) for kind, some in words.items()}
+    return (*found, *(Remark(kind, some) for kind, some in pieces.items() if some))
 
 
 def digits(text: str) -> Counter[str]:
     """The runs of digits of a text, in any script."""
     return Counter("".join(str(int(digit)) for digit in run) for run in _DIGITS.findall(text))
+
+
+def without_marks(text: str) -> str:
+    """A text without marks between thousands, and with fractions such as ½ spelt out."""
+    return _THOUSANDS.sub("", _FRACTION.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])} ", text))
 
 
 def repeats_itself(source: str, subwords: Sequence[str]) -> bool:
@@ -86,37 +94,8 @@ def is_loop(subwords: Sequence[str]) -> bool:
     return False
 
 
-class SeenWords:
-    """The source words of a model's training text.
-
-    path: the file that has them, read when it is first needed; without it all words count as seen.
-    """
-
-    def __init__(self, path: Path | None):
-        self.path = path
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The words; empty without a file."""
-        return frozenset(read_lines(self.path)) if self.path and self.path.is_file() else frozenset()
-
-    def unread(self, tokens: Iterable[str]) -> list[str]:
-        """The words of a line that the training text lacks, or has only in another case, in their order.
-
-        tokens: of the line. Numbers are left out. The first word may begin with a capital where train has a small
-        letter.
-        """
-        words = [token.removeprefix(SPACE) for token in tokens] if self.words else []
-        words = [word for word in words if word and not any(map(str.isdigit, word))]
-        return [
-            word
-            for place, word in enumerate(words)
-            if word not in self.words and (place or word[0].lower() + word[1:] not in self.words)
-        ]
-
-
 class RemarkCounts:
-    """How many lines of a text have remarks of each kind, the numbers of the first ones, and the first pieces unread.
+    """How many lines of a text have remarks of each kind, the numbers of the first ones, and the first pieces.
 
     places: the number that is shown for each line; default: its own.
     """
@@ -125,7 +104,7 @@ class RemarkCounts:
         self.places = places
         self.counts = dict.fromkeys(KINDS, 0)
         self.first: dict[str, list[int]] = {kind: [] for kind in KINDS}
-        self.unread: list[str] = []
+        self.pieces: dict[str, list[str]] = defaultdict(list)  # kind -> the first pieces
         self.sources: dict[str, str] = {}  # translation -> the first source that it translates
 
     def add(self, number: int, pairs: Sequence[SentencePair]) -> None:
@@ -133,8 +112,9 @@ class RemarkCounts:
         kinds = set()
         for remark in (remark for pair in pairs for remark in pair.translation.remarks):
             kinds.add(remark.kind)
-            new = [piece for piece in remark.pieces if piece not in self.unread]
-            self.unread += new[: SHOWN - len(self.unread)]
+            first = self.pieces[remark.kind]
+            new = [piece for piece in remark.pieces if piece not in first]
+            first += new[: SHOWN - len(first)]
         source, text = " ".join(pair.source for pair in pairs), join_translations(pairs)
         if repeats_itself(source, [piece for pair in pairs for piece in pair.translation.subwords]):
             kinds.add("repeated")
@@ -159,7 +139,7 @@ class RemarkCounts:
         lines = []
         for kind, count in self.counts.items():
             if count:
-                pieces = f" ({' '.join(self.unread)})" if kind == "unread" else ""
+                pieces = f" ({' '.join(first)})" if (first := self.pieces[kind]) else ""
                 places = f"{count:,} lines: " if count > 1 else "line "
                 numbers = ", ".join(map(str, self.first[kind])) + (", ..." if count > SHOWN else "")
                 lines.append(f"{KINDS[kind]}{pieces}: {places}{numbers}")

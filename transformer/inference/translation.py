@@ -16,7 +16,7 @@ _WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003fff
 
 
 class Remark(NamedTuple):
-    """What may be wrong with a translation. kind: see remarks.KINDS. pieces: what of the source was not read."""
+    """What may be wrong with a translation. kind: see remarks.KINDS. pieces: the words of the source that it names."""
 
     kind: str
     pieces: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Translation:
     score: float  # log_probability / ((5 + n) / 6)^length_penalty, n subwords with </s>
     log_probability: float  # log P(subwords, </s> | source), in nats; without </s> if it met the length limit
     subwords: tuple[str, ...]
-    remarks: tuple[Remark, ...] = ()  # of the best translation of a sentence
+    remarks: tuple[Remark, ...] = ()  # of the best translation of a sentence, and of samples
 
 
 class SentencePair(NamedTuple):

@@ -21,7 +21,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.files import Mistake
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
-from transformer.inference.remarks import SeenWords, remarks_on, repeats_itself
+from transformer.inference.remarks import remarks_on, repeats_itself
 from transformer.inference.translation import PairAttention, Sentence, SentencePair, Translation, join_translations
 from transformer.inference.wider_search import search_again
 from transformer.model.config import TransformerConfig
@@ -31,8 +31,9 @@ from transformer.text.characters import half_character
 from transformer.text.frames import Frame, frame
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import disagree
-from transformer.text.sentences import count_ends, split_sentences
+from transformer.text.sentences import count_source_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
+from transformer.text.word_counts import NO_WORDS, SeenWords
 from transformer.text.words import Side
 
 Word = tuple[str, list[str]]  # a token and its subwords
@@ -64,7 +65,7 @@ class Translator:
         """engine: computes on ids. merges, vocabulary: of the model. source, target: how lines become tokens."""
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
-        self.seen_words = SeenWords(None)
+        self.seen_words = NO_WORDS
         self.scores: Any = None  # of its test set, as model.json has them
         self.knows_letters = any(map(str.isalpha, "".join(vocabulary.subwords[len(SPECIALS) :])))
 
@@ -135,7 +136,7 @@ class Translator:
         for number, part in enumerate(line.split("\n")):
             breaks += "\n" * (number > 0 and bool(sentences))
             outer = frame(part)
-            parts = split_sentences(outer.core, self.source)
+            parts = split_sentences(outer.core, self.source, self.seen_words)
             if parts and not self._is_text(outer.core):
                 parts = [outer.core]
             own = [frame(sentence) for sentence in parts]
@@ -229,15 +230,13 @@ class Translator:
     def _with_remarks(self, line: str, words: list[Word], translation: Translation, extra_length: int) -> Translation:
         """A translation of a line, with the remarks on it."""
         tokens, ids = [token for token, _ in words], self.vocabulary.ids
-        unread = [token for token, part in words if UNK in ids(part)]
-        unread = [*(token.removeprefix(SPACE) for token in unread), *self.seen_words.unread(tokens)]
+        unread = [token.removeprefix(SPACE) for token, part in words if UNK in ids(part)]
+        unread = [*filter(None, unread), *self.seen_words.unread(tokens)]
         count = sum(len(part) for _, part in words)
-        # The full stop of an abbreviation is part of its token.
-        ends = count_ends(join(token.rstrip(".") if len(token) > 2 else token for token in tokens))
         lengths, limit = (count, len(translation.subwords)), max(1, count + extra_length)
-        return replace(
-            translation, remarks=remarks_on(line, translation, lengths, limit, ends, list(filter(None, unread)))
-        )
+        ends, once = count_source_ends(tokens, self.seen_words), self.seen_words.unread(tokens, times=1)
+        remarks = remarks_on(line, translation, lengths, limit, ends, unread=unread, once=once)
+        return replace(translation, remarks=remarks)
 
     def sample(
         self, lines: Iterable[str], progress: Progress = lambda count: None, **settings: Any
@@ -247,13 +246,15 @@ class Translator:
         settings: the fields of SamplingConfig: samples, seed, temperature, top_k, top_p, extra_length. progress: see
         `alternatives`. Raises Mistake for a setting out of range.
         """
-        method = partial(self._torch_method("sample"), config=SamplingConfig(**settings))
+        config = SamplingConfig(**settings)
+        method = partial(self._torch_method("sample"), config=config)
 
         def translate(lines: list[str]) -> list[list[Translation]]:
             results = self._hypotheses(self.subwords(lines), method, progress)
+            with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
             return [
-                [self._translation(hypothesis, line) for hypothesis in hypotheses]
-                for line, hypotheses in zip(lines, results, strict=True)
+                [with_remarks(line, self._words(line), self._translation(sample, line)) for sample in samples]
+                for line, samples in zip(lines, results, strict=True)
             ]
 
         return self._in_frames([frame(line) for line in checked_lines(lines)], translate, progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, TextIO
 
 from subword_nmt import apply_bpe, learn_bpe
 
-from transformer.files import Mistake, read_lines
+from transformer.files import Mistake
 
 VERSION = "#version: 0.2\n"  # of the codes file, its first line
 CACHED_WORDS, LONGEST_KNOWN = 100_000, 100  # words whose subwords are remembered, and their characters at most
@@ -81,12 +80,6 @@ class _BarAlone:
 
     def flush(self) -> None:
         self._shown.flush()
-
-
-def read_counts(path: Path) -> Counter[str]:
-    """A counts.txt, with a word, a space and its count on each line, to the words with their counts."""
-    rows = (line.rpartition(" ") for line in read_lines(path))
-    return Counter({word: int(count) for word, _, count in rows})
 
 
 def learn_merges(counts: Mapping[str, int], merges: int) -> str:
