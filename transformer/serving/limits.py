@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a sentence
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
+MAX_TAGS = 10_000  # of the HTML of a request
 MAX_BYTES = 1 << 20  # of a request to server.py
 SECONDS = 30  # from the arrival of a request to its answer
 MOST_SENTENCE_COST, MOST_LINE_COST = 100_000, 200_000  # see line_costs: about 5 and 9 s of a small model, at worst
@@ -37,6 +38,15 @@ def check_lines(lines: Sequence[str], name: str = "text") -> None:
         raise Mistake(f"{len(lines):,} {name}s are too many. A request may have {MAX_LINES:,}: send them in parts.")
     for number, line in enumerate(lines, start=1):
         check_line(name_of(number, len(lines), name), line)
+
+
+def check_html(texts: Sequence[str]) -> None:
+    """Raise Mistake for HTML of more texts or tags than a request may have. Its lines go to `check_lines` later."""
+    if max(len(texts) / MAX_LINES, (tags := sum(text.count("<") for text in texts)) / MAX_TAGS) > 1:
+        raise Mistake(
+            f"{len(texts):,} texts with {tags:,} tags are too many. A request may have {MAX_LINES:,} texts with "
+            f"{MAX_TAGS:,} tags: send them in parts."
+        )
 
 
 def line_costs(lines: Sequence[str], config: SearchConfig) -> list[int]:

@@ -34,6 +34,7 @@ from transformer import reporting, serving
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.documents import fill, lines_of, read_document
+from transformer.inference.html_text import HtmlText
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
 from transformer.serving.fields import (
@@ -47,8 +48,7 @@ from transformer.serving.fields import (
     run_while_connected,
 )
 from transformer.serving.gate import Gate, Measures
-from transformer.serving.html_text import split_html
-from transformer.serving.limits import MAX_CHARACTERS, check_line, check_lines
+from transformer.serving.limits import MAX_CHARACTERS, check_html, check_line, check_lines
 from transformer.serving.served_model import Model
 from transformer.text.identify import label, rank_languages
 
@@ -140,6 +140,19 @@ class Server:
         self.measures.count(results)
         return results
 
+    async def translate_html(
+        self, request: Request, number: int, texts: Sequence[str], config: SearchConfig
+    ) -> list[str]:
+        """The translations of HTML, which passed `check_html`, by a model."""
+        placeholders = self.models[number].translator.source.placeholders
+        parts = [HtmlText(text, placeholders) for text in texts]
+        while lines := [line for part in parts for line in part.lines]:
+            check_lines(lines)
+            results = iter(await self.translate(request, number, lines, config))
+            for part in parts:
+                part.fill([best_text(next(results)) for _ in part.lines])
+        return [part.result for part in parts]
+
 
 def language_name(code: str) -> str:
     """The English name of a language."""
@@ -216,23 +229,21 @@ def add_interface(app: FastAPI, server: Server) -> None:
         """Translate a text, or each of several."""
         asked = await read(request, Translate, server.check_key)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        check_lines(texts)
+        html = asked.format == "html"
+        (check_html if html else check_lines)(texts)
         number, detected = server.choose_model(asked.source, asked.target, texts)
         search = asked.search(server.models[number].entry.search)
-        html = asked.format == "html"
-        parts = [split_html(text) if html else ([text], "".join) for text in texts]
-        lines = [line for own, _ in parts for line in own]
         if html:
-            check_lines(lines)
-        results = await server.translate(request, number, lines, search)
-        waiting = iter(results)
-        translations = [filled([best_text(next(waiting)) for _ in own]) for own, filled in parts]
+            results = [[] for _ in texts]
+            translations = await server.translate_html(request, number, texts, search)
+        else:
+            results = await server.translate(request, number, texts, search)
+            translations = [best_text(sentences) for sentences in results]
         answer: dict[str, list] = {"translatedText": translations}
         if detected:
             answer["detectedLanguage"] = [detected] * len(texts)
         if asked.alternatives:
-            others = [other_texts(sentences, asked.alternatives) for sentences in results]
-            answer["alternatives"] = [[] for _ in texts] if html else others
+            answer["alternatives"] = [other_texts(sentences, asked.alternatives) for sentences in results]
         if isinstance(asked.q, str):
             answer = {name: values[0] for name, values in answer.items()}
         return JSONResponse(answer)  # which FastAPI does not look through, as it would a dict

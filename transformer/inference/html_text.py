@@ -1,0 +1,200 @@
+"""The sentences of HTML, to translate them and leave all other characters as they are.
+
+The text of a block, such as a paragraph, is translated as a whole. Its tags are placeholders of a model that has them.
+For other models, and for a block whose translation loses a tag, emphasis without attributes is left out, and the block
+is cut at all other tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape, unescape
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+_SINGLE = "code|kbd|samp|svg|math"  # inside a sentence, copied with all that they hold
+_COPIED = f"{_SINGLE}|script|style|pre|textarea|xmp|iframe|noembed|noframes|template"
+_EMPHASIS = "b|i|em|strong|u|small|span|sub|sup"
+_INLINE = re.compile(  # inside a sentence; all other elements are blocks, or borders of blocks
+    f"/?(?:{_EMPHASIS}|a|abbr|acronym|bd[io]|big|cite|data|del|dfn|font|ins|mark|q|r[pt]|ruby|s|strike|time|tt|var)"
+)
+_PLAIN = re.compile(f"</?(?:{_EMPHASIS})>", re.IGNORECASE)  # emphasis without attributes
+_S = " \t\n\f\r"  # what HTML takes for white space
+_ATTRIBUTES = (  # as a browser reads them: a quoted value may hold `<` and `>`
+    rf"(?:[{_S}/]++|[^{_S}/>][^{_S}/>=]*+"
+    rf"""(?:[{_S}]*+=[{_S}]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|(?!["'])[^{_S}>]*+))?+)*+"""
+)
+_MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
+    rf"<({_COPIED})(?=[{_S}/>]){_ATTRIBUTES}(?<!/)>.*?(?:</\1(?=[{_S}/>])[^>]*+(?:>|\Z)|\Z)"
+    r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
+    rf"|<(/?[a-z][^{_S}/>]*+)({_ATTRIBUTES})(?:>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_UNTRANSLATED = re.compile(rf"""[{_S}]translate[{_S}]*=[{_S}]*["']?no(?![\w-])""", re.IGNORECASE)
+_NUMBER, _ESCAPED_NUMBER = re.compile(r'<x id="(\d+)"/>'), re.compile(r'&lt;x id="(\d+)"/&gt;')
+MOST_TOKENS = 200  # of a block whose tags are placeholders
+BLANK, TEXT, TAG, SINGLE, BORDER = range(5)  # kinds of tokens; BLANK: white space. SINGLE: markup that has no end tag
+
+
+class Token(NamedTuple):
+    """A part of HTML. name: of a tag, with "/" if it is an end tag."""
+
+    start: int
+    end: int
+    kind: int
+    name: str = ""
+
+
+Block = Sequence[Token]
+
+
+class Piece(NamedTuple):
+    """A part of HTML that is translated as a whole. text: what the model gets, with <x id="7"/> for a tag.
+
+    tags: id -> the tag. closing: id of a start tag -> that of its end tag.
+    """
+
+    start: int
+    end: int
+    text: str
+    tags: Mapping[int, str]
+    closing: Mapping[int, int]
+    block: Block
+
+    def keeps_tags(self, translation: str) -> bool:
+        """Whether a translation has each tag once, well nested, and a text in each pair that has one in `text`."""
+        waiting, tags = [], []
+        for tag in map(int, _NUMBER.findall(translation)):
+            tags.append(tag)
+            if tag in self.closing:
+                waiting.append(self.closing[tag])
+            elif tag in self.closing.values() and (not waiting or waiting.pop() != tag):
+                return False
+        return sorted(tags) == [*self.tags] and self.empty_pairs(translation) <= self.empty_pairs(self.text)
+
+    def empty_pairs(self, text: str) -> set[int]:
+        """The start tags in a text that have no letter or digit before their end tags."""
+        parts = _NUMBER.split(text)
+        places = {int(tag): place for place, tag in enumerate(parts) if place % 2}
+        inner = {start: "".join(parts[places[start] + 1 : places[end] : 2]) for start, end in self.closing.items()}
+        return {start for start, text in inner.items() if not any(map(str.isalnum, text))}
+
+    def with_tags(self, translation: str) -> str:
+        """A translation as HTML, with its tags."""
+        text = escape(translation, quote=False)
+        return _ESCAPED_NUMBER.sub(lambda match: self.tags.get(int(match[1]), match[0]), text)
+
+
+class HtmlText:
+    """HTML whose texts wait for translations: as long as there are `lines`, give `fill` their translations."""
+
+    def __init__(self, html: str, placeholders: bool):
+        """placeholders: whether the model has them."""
+        self.html = html
+        self.filled: list[tuple[int, int, str]] = []  # start, end, and what takes the place
+        self.pieces = [piece for block in blocks(html) for piece in pieces_of(html, block, placeholders)]
+
+    @property
+    def lines(self) -> list[str]:
+        """The texts to translate."""
+        return [piece.text for piece in self.pieces]
+
+    def fill(self, translations: Iterable[str]) -> None:
+        """Take the translations of `lines`. A block whose tags are lost gives new lines."""
+        again = []
+        for piece, translation in zip(self.pieces, translations, strict=True):
+            if piece.tags and not piece.keeps_tags(translation):
+                again += pieces_of(self.html, piece.block, placeholders=False)
+            else:
+                self.filled.append((piece.start, piece.end, piece.with_tags(translation)))
+        self.pieces = again
+
+    @property
+    def result(self) -> str:
+        """The HTML with the translations."""
+        parts, last = [], 0
+        for start, end, text in sorted(self.filled):
+            parts += [self.html[last:start], text]
+            last = end
+        return "".join([*parts, self.html[last:]])
+
+
+def tokens(html: str) -> Iterator[Token]:
+    """The texts and the markup of HTML, in their order."""
+    last = 0
+    for match in [*_MARKUP.finditer(html), None]:
+        start, end = match.span() if match else (len(html), len(html))
+        if start > last:
+            yield Token(last, start, TEXT if unescape(html[last:start]).strip() else BLANK)
+        if match:
+            copied, name, attributes = (group.lower() if group else "" for group in match.groups())
+            single = not copied + name or copied in _SINGLE.split("|") or name in ("br", "img", "wbr")
+            inline = _INLINE.fullmatch(name)
+            kind = SINGLE if single or (inline and attributes.endswith("/")) else TAG if inline else BORDER
+            yield Token(start, end, kind, name)
+        last = end
+
+
+def blocks(html: str) -> Iterator[list[Token]]:
+    """The tokens of each block that has a text. Two line breaks in a row end a block."""
+    following, block, last = tokens(html), [], ""
+    for token in following:
+        if token.kind in (TAG, BORDER) and token.name[:1] != "/" and _UNTRANSLATED.search(html, *token[:2]):
+            token = whole_element(token, following)
+        if token.kind == BORDER or token.name == last == "br":
+            if any(each.kind == TEXT for each in block):
+                yield block
+            block = []
+        else:
+            block.append(token)
+        last = last if token.kind == BLANK else token.name
+    if any(each.kind == TEXT for each in block):
+        yield block
+
+
+def whole_element(start: Token, following: Iterator[Token]) -> Token:
+    """The element that a start tag begins, as one token. following: the tokens after the tag."""
+    depth, end = 1, start.end
+    while depth and (token := next(following, None)):
+        depth += (token.name == start.name) - (token.name == f"/{start.name}")
+        end = token.end
+    return Token(start.start, end, SINGLE if start.kind == TAG else BORDER)
+
+
+def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
+    """What is translated of a block. placeholders: whether tags are; else it is cut at all but pairs of emphasis."""
+    waiting: dict[str, list[int]] = defaultdict(list)
+    partner: dict[int, int] = {}  # place of a start tag -> that of its end tag, and the other way round
+    for place, token in enumerate(block):
+        if token.kind == TAG and token.name[0] != "/":
+            waiting[token.name].append(place)
+        elif token.kind == TAG and waiting[token.name[1:]]:
+            start = waiting[token.name[1:]].pop()
+            partner[start], partner[place] = place, start
+    if placeholders and len(block) <= MOST_TOKENS:
+        return [piece_of(html, block, [*range(len(block))], partner, tags=True)]
+    plain = [bool(token.kind in (BLANK, TEXT) or _PLAIN.fullmatch(html, *token[:2])) for token in block]
+    plain = [each and plain[partner.get(place, place)] for place, each in enumerate(plain)]
+    cuts = [*accumulate(not each for each in plain)]
+    plain = [each and cuts[place] == cuts[partner.get(place, place)] for place, each in enumerate(plain)]
+    runs = [[*run] for is_plain, run in groupby(range(len(block)), plain.__getitem__) if is_plain]
+    with_text = [run for run in runs if any(block[place].kind == TEXT for place in run)]
+    return [piece_of(html, block, run, partner, tags=False) for run in with_text]
+
+
+def piece_of(html: str, block: Block, places: list[int], partner: Mapping[int, int], tags: bool) -> Piece:
+    """These places of a block as a piece. Markup at its ends stays outside. tags: whether that inside is kept."""
+    alone = [block[place].kind != TEXT and place not in partner for place in places]
+    first, last = 0, len(places) - 1
+    while alone[first] or alone[last] or partner.get(places[first]) == places[last]:
+        first, last = first + (alone[first] or not alone[last]), last - (not alone[first])
+    inside = {place: html[block[place].start : block[place].end] for place in places[first : last + 1]}
+    texts = {place: unescape(text) for place, text in inside.items() if block[place].kind in (BLANK, TEXT)}
+    text = "".join(texts.get(place) or f'<x id="{place}"/>' * tags for place in inside)
+    outer = html[block[places[first]].start : block[places[last]].end]
+    start = block[places[first]].start + len(outer) - len(outer.lstrip())
+    kept = {place: tag for place, tag in inside.items() if tags and place not in texts}
+    closing = {place: partner[place] for place in kept if partner.get(place, 0) > place}
+    return Piece(start, start + len(outer.strip()), " ".join(text.split()), kept, closing, block)
