@@ -4,6 +4,7 @@ python -m transformer data/model < source.de > target.en
 python -m transformer data/model --input source.de --output target.en --beam-size 8
 python -m transformer data/model                                   in a terminal: translates each line you type
 python -m transformer data/model --input de.po --output de.po      fills what is not translated yet, as fuzzy
+python -m transformer data/model --input a.html --output b.html    keeps the markup
 python -m transformer data/ct2/int8                                the same with 8-bit weights, without torch
 python -m transformer serve data/model                             a page, and LibreTranslate's interface
 """
@@ -30,7 +31,7 @@ try:
     from transformer.decoding.config import SamplingConfig, SearchConfig
     from transformer.files import escape_controls, sha256
     from transformer.inference.both_engines import ENGINES
-    from transformer.inference.documents import is_document, places_of, read_document, translate_document
+    from transformer.inference.documents import is_document, read_document, translate_document
     from transformer.inference.engine import Progress
     from transformer.inference.lines import (
         count_lines,
@@ -64,7 +65,7 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("models", nargs="+", type=Path, metavar="MODEL", help="model folder; several are an ensemble")
-    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; a catalogue: .po")
+    add("--input", type=Path, metavar="FILE", help="UTF-8, one sentence per line, or .gz; a catalogue: .po; .html")
     add("--output", type=output_file, metavar="FILE", help="appears when complete; FILE.parts keeps what is done")
     add("--engine", choices=ENGINES, default="auto", help="auto (the default): CTranslate2 where it computes the same")
     search, sampling = SearchConfig(), SamplingConfig()
@@ -144,13 +145,15 @@ def output_of(options: argparse.Namespace, number: int, best: list[Translation])
 def translate_file(translator: Translator, options: argparse.Namespace, file: BufferedReader) -> None:
     """Translate the input to the output, at most PART_LINES lines at a time, with a progress bar."""
     languages = translator.source.language, translator.target.language
-    document = read_document(options.input, *languages) if is_document(options.input) else None
-    remarks = RemarkCounts(places_of(document) if document else ())
+    placeholders = translator.source.placeholders
+    document = read_document(options.input, *languages, placeholders) if is_document(options.input) else None
+    remarks = RemarkCounts()
     groups = line_groups(file, str(options.input or "standard input"))
     total, resumed = None if document else count_lines(options.input), 0
     with tqdm(total=total, unit="sentence", disable=None, leave=False) as progress:
 
         def translate(first: int, lines: list[str]) -> str:
+            remarks.places = document.places if document else ()
             return "".join(translations(translator, options, lines, first, remarks, progress.update))
 
         def resume(count: int) -> None:
@@ -160,8 +163,8 @@ def translate_file(translator: Translator, options: argparse.Namespace, file: Bu
 
         path = replaceable(options.output) if options.output else None
         if path and document:
-            counts = translate_document(document, path, key_of(options), translate, progress, resume)
-            progress.write(counts, file=sys.stderr)
+            translate_document(document, path, key_of(options), translate, progress, resume)
+            progress.write(f"{progress.total:,} texts were translated.", file=sys.stderr)
         elif path:
             write_in_parts(path, key_of(options), groups, translate, resume)
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from transformer.inference.documents import CONVERTED, OPTIONS, fill, is_document, lines_of, places_of, read_document
+from transformer.inference.documents import CONVERTED, OPTIONS, is_document, read_document
 
 PO = """\
 # a comment
@@ -78,8 +78,8 @@ RULES_OF_MANY = {  # header -> the forms that are translated as "a dog" where th
 def filled(path: Path, text: bytes) -> bytes:
     """What is written of a catalogue when each line is translated into capital letters."""
     path.write_bytes(text)
-    document = read_document(path, "en", "de")
-    fill(document, [line.upper() for line in lines_of(document)])
+    document = read_document(path, "en", "de", False)
+    document.fill([line.upper() for line in document.lines])
     document.write(path)
     return path.read_bytes()
 
@@ -106,7 +106,7 @@ def replaced(text: str, changes) -> str:
 )
 def test_what_is_not_translated_is_filled_and_all_else_kept(tmp_path, text, expected):
     assert filled(tmp_path / "a.PO", text) == expected
-    assert lines_of(read_document(tmp_path / "a.PO", "en", "de")) == []
+    assert read_document(tmp_path / "a.PO", "en", "de", False).lines == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_only_a_line_feed_ends_a_line_of_a_catalogue(tmp_path, mark):
 )
 def test_a_sentence_over_several_lines_is_one_and_what_is_around_stays(tmp_path, text, lines, translation):
     (tmp_path / "a.po").write_text(f'msgid "{text}"\nmsgstr ""\n')
-    assert lines_of(read_document(tmp_path / "a.po", "en", "de")) == lines
+    assert read_document(tmp_path / "a.po", "en", "de", False).lines == lines
     filled(tmp_path / "a.po", (tmp_path / "a.po").read_bytes())
     (entry,) = polib.pofile(str(tmp_path / "a.po"))
     assert entry.msgstr == translation or (translation is None and entry.msgstr.count("\n") == 2)
@@ -160,7 +160,7 @@ def test_a_sentence_over_several_lines_is_one_and_what_is_around_stays(tmp_path,
 
 def test_the_place_of_a_line_is_that_of_its_entry(tmp_path):
     (tmp_path / "a.po").write_text(PO)
-    assert [PO.split("\n")[place - 1] for place in places_of(read_document(tmp_path / "a.po", "en", "de"))] == [
+    assert [PO.split("\n")[place - 1] for place in read_document(tmp_path / "a.po", "en", "de", False).places] == [
         'msgid "Usage:\\n  -a  all %s\\n"',
         'msgid "Usage:\\n  -a  all %s\\n"',
         'msgid "a dog"',
@@ -182,15 +182,6 @@ def test_forms_that_the_rule_lacks_are_filled(tmp_path, strings):
     fields = "".join(f'msgstr{form} ""\n' for form in strings.split())
     filled(tmp_path / "a.po", f'{PO[: PO.index("#: file.c:3")]}msgid "dog"\nmsgid_plural "dogs"\n{fields}'.encode())
     assert "" not in polib.pofile(str(tmp_path / "a.po"))[0].msgstr_plural.values()
-
-
-def test_the_language_and_the_code_of_a_page_are_no_texts(tmp_path):
-    text = "".join(
-        f'#: a.html%2Bhtml{place}:2-1\nmsgid "{word}"\nmsgstr ""\n'
-        for place, word in {"[lang]": "en-US", ".body.div.pre": "ls", ".body.p": "word"}.items()
-    )
-    filled(tmp_path / "a.po", text.encode())
-    assert [entry.msgstr for entry in polib.pofile(str(tmp_path / "a.po"))] == ["de", "ls", "WORD"]
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "no rule" not in rule])
@@ -223,13 +214,13 @@ def test_msgfmt_accepts_what_is_written(tmp_path, rule):
 def test_a_damaged_or_foreign_catalogue_is_refused(tmp_path, text, message):
     (tmp_path / "a.po").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
-        read_document(tmp_path / "a.po", "en", "de")
+        read_document(tmp_path / "a.po", "en", "de", False)
 
 
 @pytest.mark.parametrize("code", ["de_AT", "deu", "de@hebrew", "de-DE"])
 def test_a_language_may_be_written_in_any_way(tmp_path, code):
     (tmp_path / "a.po").write_text(PO.replace("Language: de", f"Language: {code}"))
-    assert lines_of(read_document(tmp_path / "a.po", "en", "de"))
+    assert read_document(tmp_path / "a.po", "en", "de", False).lines
 
 
 @pytest.mark.parametrize(
@@ -260,8 +251,6 @@ DOCUMENTS = {
     "a.md": "---\ntitle: x\n---\n\n# Der Hund\n\n[Seite](http://a.de)\n\n```\nx = 1\n```\n\n- eins\n- zwei\n",
     "a.json": '{\n    "title": "Der Hund",\n    "n": {\n        "text": "Ein Hund."\n    }\n}\n',
     "a.properties": "# c\ntitle=Der Hund\n",
-    "a.html": "<!DOCTYPE html>\n<html><head><title>Der Hund</title></head>"
-    "<body><p>Ein <b>Hund</b>.</p><div><pre>x = 1</pre></div></body></html>\n",
     "a.srt": SRT,
 }
 
@@ -276,9 +265,9 @@ def test_the_converters_bring_a_document_there_and_back(tmp_path, monkeypatch, n
     Path(name).write_text(text)
     options = OPTIONS.get(tool, "").split()
     subprocess.run([f"{tool}2po", "--progress=none", *options, name, "a.po"], check=True)
-    document = read_document(Path("a.po"), "de", "en")
-    assert {"title: x", "x = 1"}.isdisjoint(lines_of(document))
-    fill(document, lines_of(document))
+    document = read_document(Path("a.po"), "de", "en", False)
+    assert {"title: x", "x = 1"}.isdisjoint(document.lines)
+    document.fill(document.lines)
     document.write(Path("a.po"))
     assert polib.pofile("a.po").untranslated_entries() == []
     subprocess.run([f"po2{tool}", "--progress=none", "--fuzzy", "-t", name, "a.po", "b"], check=True)

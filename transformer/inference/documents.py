@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from transformer.files import Mistake, read_lines, whole_file
+from transformer.files import Mistake, probable_encoding, read_lines, whole_file
+from transformer.inference.html_text import HtmlText
 from transformer.inference.lines import Translate, finished_parts, parts_folder
 from transformer.text.catalogue import read_catalogue, source_of_form
 from transformer.text.frames import frame
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 PO = ".po"
+HTML = (".html", ".htm", ".xhtml")
 _KIT = (
     "Type `{0}2po{2} {1} a.po` of translate-toolkit, translate a.po, then `po2{0} --fuzzy -t {1} a.po OUTPUT`; "
     "docs/translating.md has more"
 )
 # Formats with converters that go both ways: end of the name -> the name of the converter
-CONVERTED = {f".{name}": name for name in ("html", "ini", "json", "md", "mdx", "php", "resx", "toml", "yaml")}
-CONVERTED |= {".htm": "html", ".xhtml": "html", ".markdown": "md", ".properties": "prop", ".yml": "yaml"}
+CONVERTED = {f".{name}": name for name in ("ini", "json", "md", "mdx", "php", "resx", "toml", "yaml")}
+CONVERTED |= {".markdown": "md", ".properties": "prop", ".yml": "yaml"}
 CONVERTED |= dict.fromkeys((".ass", ".srt", ".ssa", ".sub"), "sub")
 OPTIONS: dict[str, str] = dict.fromkeys(("md", "mdx"), " --no-code-blocks --no-frontmatter")
 REFUSED = {  # no plain text -> why
@@ -44,7 +46,6 @@ REFUSED = {  # no plain text -> why
 }
 # White space between columns: with a tab, control character or separator; three spaces; two, if not after a full stop.
 _RUN = re.compile(r"(?<=\S)(?:[^\S\n]*[\t\v\f\r\x1c-\x1f\x85\u2028\u2029][^\S\n]*| {3,}|(?<![.!?])  )(?=\S)")
-_HTML = re.compile(r"(?<=html)\[lang\]|(?<=html\.body)\S*\.pre\b")  # html2po's names of what is code, and no text
 _BREAK = re.compile(r"(?<=\S)[^\S\n]*\n[^\S\n]*")
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
@@ -72,62 +73,77 @@ class Entry(NamedTuple):
     fill: Callable[[str], None]
 
 
-class Document(NamedTuple):
-    """A catalogue to fill. write: writes it, with the translations that its entries got, to a path."""
+class Document(Protocol):
+    """A file to translate: while there are `lines`, give `fill` their translations, in this order; then `write` it."""
 
-    entries: list[Entry]
-    write: Callable[[Path], None]
+    @property
+    def lines(self) -> list[str]:
+        """The lines to translate, none of them blank."""
+        ...
+
+    @property
+    def places(self) -> list[int]:
+        """For each of `lines` its line in the file, from 1."""
+        ...
+
+    def fill(self, translations: Iterable[str]) -> None: ...
+
+    def write(self, path: Path, /) -> None: ...
+
+
+class Catalogue:
+    """The entries of a catalogue. write: writes it, with the translations that its entries got, to a path."""
+
+    def __init__(self, entries: list[Entry], write: Callable[[Path], None]):
+        self.entries, self.write = entries, write
+
+    @property
+    def lines(self) -> list[str]:
+        return [text.core for entry in self.entries for text in entry.texts if text.core]
+
+    @property
+    def places(self) -> list[int]:
+        return [entry.place for entry in self.entries for text in entry.texts if text.core]
+
+    def fill(self, translations: Iterable[str]) -> None:
+        waiting = iter(translations)
+        for entry in self.entries:
+            parts = [
+                text.before + (wrapped(next(waiting), text.breaks) if text.core else "") + text.after
+                for text in entry.texts
+            ]
+            entry.fill("".join(parts))
+        self.entries = []
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file is a catalogue, by its name; None is standard input. Raises Mistake for another format."""
+    """Whether a file is a catalogue or HTML, by its name; None is standard input. Raises Mistake for other formats."""
     if path is None:
         return False
     end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    if path.suffix.lower() == ".gz" and end in (PO, *CONVERTED, *REFUSED):
+    if path.suffix.lower() == ".gz" and end in (PO, *HTML, *CONVERTED, *REFUSED):
         raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
     tool = CONVERTED.get(end, "")
     if way := _KIT.format(tool, path, OPTIONS.get(tool, "")) if tool else REFUSED.get(end, "").format(path):
         raise Mistake(f"{path} is no plain text. Nothing was translated. {way}.")
-    return end == PO
+    return end in (PO, *HTML)
 
 
 def translate_document(
     document: Document, output: Path, key: str, translate: Translate, progress: tqdm, resume: Callable
-) -> str:
-    """Translate the entries of a document, and write it to `output`. Returns the counts, in words.
+) -> None:
+    """Translate a document, and write it to `output`.
 
     key, resume: see lines.finished_parts, which keeps what is translated so far.
     """
-    lines = lines_of(document)
-    progress.total = len(lines)
+    progress.total = 0
     with parts_folder(output) as folder:
-        parts = finished_parts(folder, key, [lines], translate, resume)
-        fill(document, (line for part in parts for line in read_lines(part)))
+        while lines := document.lines:
+            progress.total += len(lines)
+            parts = finished_parts(folder, key, [lines], translate, resume)
+            document.fill(line for part in parts for line in read_lines(part))
         with whole_file(output) as temporary:
             document.write(temporary)
-    return f"{len(document.entries):,} entries were translated."
-
-
-def lines_of(document: Document) -> list[str]:
-    """The lines to translate, none of them blank."""
-    return [text.core for entry in document.entries for text in entry.texts if text.core]
-
-
-def places_of(document: Document) -> list[int]:
-    """For each of `lines_of` the line of its entry in the file."""
-    return [entry.place for entry in document.entries for text in entry.texts if text.core]
-
-
-def fill(document: Document, translations: Iterable[str]) -> None:
-    """Give entries the translations of their lines, in the order of `lines_of`."""
-    waiting = iter(translations)
-    for entry in document.entries:
-        parts = [
-            text.before + (wrapped(next(waiting), text.breaks) if text.core else "") + text.after
-            for text in entry.texts
-        ]
-        entry.fill("".join(parts))
 
 
 def texts_of(text: str) -> list[Text]:
@@ -173,7 +189,18 @@ def wrapped(text: str, breaks: list[str]) -> str:
     return "".join(part + end for part, end in zip(parts, [*breaks[: len(parts) - 1], ""], strict=True))
 
 
-def read_document(path: Path, source: str, target: str) -> Document:
+def read_document(path: Path, source: str, target: str, placeholders: bool) -> Document:
+    """A file that `is_document`. placeholders: whether the model has them. Raises Mistake as for a catalogue."""
+    if path.suffix.lower() == PO:
+        return read_catalogue_file(path, source, target)
+    try:
+        return HtmlText(path.read_bytes().decode(), placeholders)
+    except UnicodeDecodeError as error:
+        remedy = f"Convert it: iconv -f {probable_encoding(error.object)} -t UTF-8 {path} >NEW"
+        raise Mistake(f"{path} is not UTF-8 at byte {error.start + 1}. Nothing was translated. {remedy}") from None
+
+
+def read_catalogue_file(path: Path, source: str, target: str) -> Catalogue:
     """A .po file; filled in its own encoding, or in UTF-8 if that lacks a character.
 
     Raises Mistake if it is damaged, or for another language than `target`.
@@ -207,12 +234,10 @@ def read_document(path: Path, source: str, target: str) -> Document:
         for form in (form for form, string in sorted(strings.items()) if not string):
             own = entry.msgid if form is None else source_of_form(entry, form, rule)
             marked, first = (line_with(lines, start, words, end) for words in (MARKED, MARKED[2:]))
-            html = _HTML.search(" ".join(name for name, _ in entry.occurrences))
-            texts = [Text(target if html[0] == "[lang]" else own, "", "", [])] if html else texts_of(own)
             string = "msgstr" if form is None else f"msgstr[{form}]"
             if (place := line_with(lines, first, string, end)) == end:
                 raise Mistake(f"{path} is damaged (line {first + 1}: no {string}). Nothing was translated. Correct it.")
-            entries.append(Entry(first + 1, texts, setter(lines, marked, place, new)))
+            entries.append(Entry(first + 1, texts_of(own), setter(lines, marked, place, new)))
 
     def write(path: Path) -> None:
         content = "\n".join(line for place, own in enumerate(lines) for line in new.get(place, [own]))
@@ -222,7 +247,7 @@ def read_document(path: Path, source: str, target: str) -> Document:
             content = re.sub(r"(Content-Type:[^\"]*charset=)[\w.:-]+", r"\1UTF-8", content, count=1)
             path.write_bytes(content.encode())
 
-    return Document(entries, write)
+    return Catalogue(entries, write)
 
 
 def line_with(lines: list[str], start: int, words: str | tuple[str, ...], end: int) -> int:

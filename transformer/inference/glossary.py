@@ -13,7 +13,7 @@ _MARKED = re.compile(r'<term id="(\d+)"/>')
 
 
 class Glossary:
-    """Source terms with their translations, which are not inflected. The longest term counts, with its case as typed."""
+    """Source terms with their translations, which are not inflected. The longest counts, with its case as typed."""
 
     def __init__(self, terms: Mapping[str, str]):
         """terms: source term -> its translation."""

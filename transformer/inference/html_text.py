@@ -11,7 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape, unescape
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 _SINGLE = "code|kbd|samp|svg|math"  # inside a sentence, copied with all that they hold
@@ -101,6 +102,12 @@ class HtmlText:
         """The texts to translate."""
         return [piece.text for piece in self.pieces]
 
+    @property
+    def places(self) -> list[int]:
+        """For each of `lines` its line in the HTML, from 1."""
+        starts = [0, *(piece.start for piece in self.pieces)]
+        return [*accumulate((self.html.count("\n", *span) for span in pairwise(starts)), initial=1)][1:]
+
     def fill(self, translations: Iterable[str]) -> None:
         """Take the translations of `lines`. A block whose tags are lost gives new lines."""
         again = []
@@ -110,6 +117,10 @@ class HtmlText:
             else:
                 self.filled.append((piece.start, piece.end, piece.with_tags(translation)))
         self.pieces = again
+
+    def write(self, path: Path) -> None:
+        """Write the HTML with the translations."""
+        path.write_bytes(self.result.encode())
 
     @property
     def result(self) -> str:

@@ -33,7 +33,7 @@ from starlette.middleware.cors import CORSMiddleware
 from transformer import reporting, serving
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
-from transformer.inference.documents import fill, lines_of, read_document
+from transformer.inference.documents import HTML, PO, read_document
 from transformer.inference.html_text import HtmlText
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
@@ -54,7 +54,7 @@ from transformer.text.identify import label, rank_languages
 
 FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, reporting)]
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
-FILES = (".txt", ".po")
+FILES = (".txt", PO, *HTML)
 MOST_KEPT, MOST_FILES = 1 << 26, 1_000  # bytes of translated files, and their number, that are kept: of the newest
 JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
@@ -258,7 +258,7 @@ def add_interface(app: FastAPI, server: Server) -> None:
 
     @app.post("/translate_file", openapi_extra=openapi_body(TranslateFile, FORMS[1]))
     async def translate_file(request: Request) -> dict[str, str]:
-        """Translate a .txt or .po file of at most 1,000 lines or entries. The answer has the address of the result."""
+        """Translate a .txt, .po or .html file of at most 1,000 texts. The answer has the address of the result."""
         asked = await read(request, TranslateFile, server.check_key)
         end = Path(asked.file.filename or "").suffix.lower()
         if end not in FILES:
@@ -337,14 +337,20 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         translations = await translate(text.removesuffix(last).split("\n"))
         return ("\n".join(translations) + last).encode()
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "file.po"
+        path = Path(folder) / f"file{end}"
         path.write_bytes(content)
-        read = partial(read_document, path, asked.source, server.find_code(asked.target))
+        placeholders = False
+        if end in HTML:
+            check_html([html := content.decode(errors="replace")])
+            number, _ = server.choose_model(asked.source, asked.target, [html])
+            placeholders = server.models[number].translator.source.placeholders
+        read = partial(read_document, path, asked.source, server.find_code(asked.target), placeholders)
         try:
             document = await asyncio.get_running_loop().run_in_executor(server.readers, read)
         except Mistake as error:
             raise Mistake(str(error).replace(str(path), "The file")) from None
-        fill(document, await translate(lines_of(document)))
+        while lines := document.lines:
+            document.fill(await translate(lines))
         document.write(path)
         return path.read_bytes()
 
