@@ -100,13 +100,13 @@ class SeenWords:
     def may_be_abbreviation(self, word: str, following: str) -> bool:
         """Whether a word before a full stop is an abbreviation, or may be one: train lacks it, and it is short.
 
-        following: the next word. If train has it in small letters, it may well begin a sentence.
+        following: the next word. With a capital, and not in train in small letters, it is rather a name.
         """
         letters = count_letters(word)
         if self.is_abbreviation(word) or self.times(word) or not letters or not self.counts:
             return self.is_abbreviation(word)
-        likely = following[:1].lower() + following[1:] not in self.counts
-        return letters <= SHORT or (likely and (letters <= RATHER_SHORT or following[0].isdecimal()))
+        is_name = following[0].isupper() and following[0].lower() + following[1:] not in self.counts
+        return letters <= (RATHER_SHORT if is_name else SHORT) or following[0].isdecimal()
 
 
 NO_WORDS = SeenWords(None)
