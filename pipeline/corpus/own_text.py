@@ -10,21 +10,22 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 
 from pipeline.corpus.tables import ENDS as TABLES
-from pipeline.corpus.tables import Table, names_of_both
+from pipeline.corpus.tables import HEAD, Table, names_of_both
 from transformer.corpora.catalogues import ENDS as CATALOGUES
 from transformer.corpora.catalogues import Catalogue
 from transformer.corpora.overlap import words
-from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, user_texts
+from transformer.corpora.parallel_text import VALID, LinePair, ParallelText, TwoFiles, check_format, user_texts
 from transformer.corpora.text_files import LONGEST_LINE, lines_of, open_file, plain_name
 from transformer.files import Mistake, read_json, sha256, sha256_text, whole_folder, write_json
 from transformer.text.characters import half_character
 
 SPLITS = ("train", "valid", "test")
-SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W_]|$)", re.IGNORECASE)  # at the beginning of a name
+SPLIT = re.compile(rf"(train|valid|test|{'|'.join(VALID)})(?=[\W\d_]|$)", re.IGNORECASE)  # at the beginning of a name
 PAIRS_DRAWN, MOST_DRAWN = 1_000, 0.1  # pairs of valid, and of test, that are drawn; at most this share of all
 FEWEST_DRAWN = 50  # pairs of a drawn split: with fewer, a score is chance
 RECORD = "recipe.json"  # in a folder that was written here: the share of its drawn splits, and its files' checksums
@@ -33,7 +34,9 @@ IN_GIT = 10_000_000  # bytes of text; more is for DVC
 Texts = Mapping[str, Sequence[ParallelText]]
 
 
-def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequence[str] = ()) -> Texts:
+def texts_of(
+    inputs: Sequence[Path], languages: tuple[str, str], columns: Sequence[str] = (), separator: str = ""
+) -> Texts:
     """The texts of each split in a folder or in some files. A file whose name begins with no split is of train.
 
     columns: of tables, see Table. Raises Mistake for an input that does not exist or has no known format, and if
@@ -42,6 +45,8 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
     if missing := [str(path) for path in inputs if not path.exists()]:
         raise Mistake(f"{', '.join(missing)}: no such file or folder. Nothing was written.")
     texts: dict[str, list[ParallelText]] = {split: [] for split in SPLITS}
+    for path in filter(Path.is_file, inputs):
+        check_format(path)
     if len(inputs) == 2 and not any(map(is_one_text, inputs)):
         return {**texts, "train": [two_files(inputs[0], inputs[1], languages)]}
     if len(inputs) > 1 and any(path.is_dir() for path in inputs):
@@ -62,7 +67,7 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
             )
         catalogue = plain_name(path).endswith(CATALOGUES)
         split = "train" if [path] == list(inputs) else split_of(path)
-        texts[split].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns))
+        texts[split].append(Catalogue(path, languages) if catalogue else Table(path, languages, columns, separator))
     if not texts["train"]:
         there = ", ".join(sorted(path.name for path in inputs[0].glob("*"))[:12]) or "no files"
         raise Mistake(f"{inputs[0]} has no text of train. It has {there}. Name the files that hold your pairs.")
@@ -70,14 +75,15 @@ def texts_of(inputs: Sequence[Path], languages: tuple[str, str], columns: Sequen
 
 
 def is_one_text(path: Path) -> bool:
-    """Whether a file has a format that holds both sides. A .txt does if its first line has a tab."""
+    """Whether a file has a format that holds both sides. A .txt does if most of its first lines have a tab."""
     name = plain_name(path)
     if not path.is_file() or not name.endswith((*TABLES, *CATALOGUES)):
         return False
     if not name.endswith(".txt"):
         return True
     with open_file(path) as file:
-        return b"\t" in next(file, b"")
+        start = [*islice(file, HEAD)]
+    return 2 * sum(b"\t" in line for line in start) > len(start)
 
 
 def two_files(first: Path, second: Path, languages: tuple[str, str]) -> TwoFiles:
@@ -149,7 +155,6 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
             )
         sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / RECORD, {"share": share, "sha256": sums})
-    read = [describe_source(part, languages) for parts in texts.values() for part in parts]
     gone = ", ".join(f"{count:,} {why}" for why, count in left_out.items()) or "no pair"
     sizes = ", ".join(f"{counts[split]:,} {split}" for split in SPLITS)
     rule = (
@@ -161,7 +166,7 @@ def write_corpus(folder: Path, texts: Texts, languages: tuple[str, str], force: 
         rule += (
             f" {' and '.join(small)} have fewer than {FEWEST_DRAWN} pairs, so scores say little. Is the source right?"
         )
-    return "\n".join([*read, f"Left out: {gone}.", f"{folder} was written: {sizes} pairs.{rule if drawn else ''}"])
+    return f"Left out: {gone}.\n{folder} was written: {sizes} pairs.{rule if drawn else ''}"
 
 
 def describe_source(text: ParallelText, languages: tuple[str, str]) -> str:

@@ -1,30 +1,46 @@
-"""A file with a table of sentences (.tsv, .csv, .json, .jsonl, .xlsx) to pairs of lines, by pandas."""
+"""A file with a table of sentences to pairs of texts: .csv, .tsv, .txt by csv, .xlsx by openpyxl, JSON by pandas."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
+from io import BytesIO, StringIO
+from itertools import product
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from transformer.corpora.parallel_text import LinePair
-from transformer.corpora.text_files import open_file, plain_name
-from transformer.files import Mistake, probable_encoding
+from transformer.corpora.text_files import LONGEST_LINE, open_file, plain_name
+from transformer.files import Mistake, decode_line, is_bug, mistake_line
 from transformer.text.languages import strip_region
 
-ENDS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".xlsx")
-SIDES = {"source", "src"}, {"target", "tgt", "trg"}
-SEPARATORS = ";", "\t", ","  # of a .csv
+JSON, SPREADSHEETS = (".json", ".jsonl"), (".xlsx", ".xlsm")
+ENDS = (".tsv", ".txt", ".csv", *JSON, *SPREADSHEETS)
+SIDES = {"source", "src", "original"}, {"target", "tgt", "trg", "translation"}
+SEPARATORS = ",;\t|"  # of a .csv
+HEAD = 10  # rows in which a header is looked for, with titles above it
+EXPORT = "Export it with doubled quotes (Spark: escape='\"'; MySQL: ESCAPED BY ''; PostgreSQL: FORMAT csv)."
+csv.field_size_limit(LONGEST_LINE)
+warnings.filterwarnings("ignore", module="openpyxl")  # of what it leaves out: charts, lists to choose from
+
+Rows = Sequence[Sequence[Any]]
+
+
+class Start(NamedTuple):
+    """Where the pairs of a file are: its sheet, the header if there is one, the first row, source and target."""
+
+    sheet: str
+    header: Sequence[str] | None
+    first: int
+    indices: tuple[int, int]
 
 
 @dataclass
@@ -32,122 +48,223 @@ class Table:
     """A table of sentences: each row has a source and a target.
 
     languages: codes of source and target. columns: the two columns, by name or by number from 1; empty: those that the
-    header names by codes or names of the languages.
+    header names by codes or names of the languages. separator: of a text; empty: the one that fits.
     """
 
     path: Path
     languages: tuple[str, str]
     columns: Sequence[str] = ()
+    separator: str = ""
 
     @property
     def names(self) -> tuple[str, str]:
         return str(self.path), str(self.path)
 
+    def _ends(self, *ends: str) -> bool:
+        """Whether the name of the file has one of these endings."""
+        return plain_name(self.path).endswith(ends)
+
     def pairs(self) -> Iterator[LinePair]:
-        """The source and the target of each row, as they stand there; what is missing is empty.
+        """The source and the target of each row, as they stand there; what is missing, or fuzzy, is empty.
 
         Raises Mistake for a file that cannot be read, and for one whose columns are not clear.
         """
-        rows = self._table[1].iloc[:, [*self.indices]]
-        yield from ((text_of(source), text_of(target)) for source, target in rows.itertuples(index=False, name=None))
+        sheet, header, first, (source, target) = self._start
+        fuzzy = header.index("fuzzy") if header and "fuzzy" in header else None  # Weblate: nobody checked the row
+        for number, row in enumerate(self._sheets[sheet][first:], start=first + 1):
+            missing = max(source, target) + 1 - len(row)
+            if not [cell for cell in row if cell is not None]:
+                continue
+            if missing > 0 and self._ends(".tsv", ".txt"):
+                remedy = EXPORT if row[-1].endswith("\\") else "Join it with the line before, or delete it."
+                raise Mistake(f"{self.path}: row {number}, {row[0][:40]!r}, has too few columns. {remedy}")
+            cells = [*map(text_of, row), *[""] * missing]
+            is_fuzzy = fuzzy is not None and str([*row[fuzzy:], ""][0]).casefold() == "true"
+            yield ("", "") if is_fuzzy else (cells[source], cells[target])
 
     def describe_columns(self) -> str:
-        """Which columns are source and target, and the first pair, for people."""
-        named = [f"column {index + 1} ({self._table[0][index]})" for index in self.indices]
-        taken = " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True))
+        """Which columns are source and target, what is remarkable, and the first pair, for people."""
+        sheet, header, _, indices = self._start
+        named = [f"column {index + 1} ({header[index] if header else 'no name'})" for index in indices]
+        others = ", ".join(name for name in self._sheets if name != sheet)
+        escapes = sum(bool(re.search(r"\\[\\nrt]", "".join(pair))) for pair in self.pairs())
         full = (pair for pair in self.pairs() if all(map(str.strip, pair)))
-        first = " = ".join(repr(text[:40]) for text in next(full, ()))
-        return f"{taken}; the first pair: {first}"
-
-    @property
-    def _content(self) -> pd.DataFrame:
-        """All rows, with the names of the columns if the format has them."""
-        name = plain_name(self.path)
-        plain = {"header": None, "dtype": str, "keep_default_na": False}
-        lines = {**plain, "encoding": "utf-8-sig", "lineterminator": "\n"}
-        try:
-            with open_file(self.path) as file:
-                encoding = probable_encoding(next(file, b""))
-            remedy = f"Convert it: iconv -f {encoding} -t UTF-8 {self.path} >NEW"
-            if encoding == "UTF-16":
-                raise Mistake(f"{self.path}: UTF-16, not UTF-8. {remedy}")
-            if name.endswith(".xlsx"):
-                return pd.read_excel(self.path, **plain)
-            if name.endswith((".json", ".jsonl")):
-                with pd.option_context("future.infer_string", False):  # Arrow's strings refuse half a character
-                    return pd.json_normalize(records(self.path))
-            if name.endswith(".csv"):
-                return pd.read_csv(self.path, sep=self._separator(), **lines)
-            return pd.read_csv(self.path, sep="\t", quoting=csv.QUOTE_NONE, **lines)
-        except UnicodeDecodeError as error:
-            raise Mistake(f"{self.path}: not UTF-8 ({error.reason}). {remedy}") from None
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error, EOFError, BadZipFile, zlib.error) as error:
-            reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
-            raise Mistake(f"{self.path} is no table: {reason}. Correct the line, or quote its text.") from None
-
-    def _separator(self) -> str:
-        """What separates the columns of a .csv: by which the first line has the names asked for, or equally many."""
-        with open_file(self.path) as file:
-            lines = [line.decode("utf-8-sig", errors="replace").rstrip("\r\n") for line in islice(file, 20)]
-
-        def fits(mark: str) -> tuple[bool, bool]:
-            rows = [row for row in csv.reader(lines, delimiter=mark) if row] or [[]]
-            return self._is_header(rows[0]), len(rows[0]) > 1 and len({len(row) for row in rows}) == 1
-
-        return max(SEPARATORS, key=fits)
-
-    def _is_header(self, first: Sequence[str]) -> bool:
-        """Whether a first row has the names of the columns: those asked for, or the languages."""
-        return self._find_columns(first) is not None or (bool(self.columns) and set(self.columns) <= set(first))
-
-    def _find_columns(self, header: Iterable[Any]) -> tuple[int, int] | None:
-        """The indices of the columns in which a header names the languages; None if it names none, or several."""
-        words = [str(name).strip().casefold() for name in header]
-        last = [word.rpartition(".")[2] for word in words]
-        for parts in ([{word} for word in last], [words_of_name(word) for word in words]):
-            indices = [
-                [index for index, part in enumerate(parts) if part & side or any(map(known.__contains__, part))]
-                for side, known in zip(SIDES, names_of_both(self.languages), strict=True)
-            ]
-            if all(len(of_side) == 1 for of_side in indices) and indices[0] != indices[1]:
-                return indices[0][0], indices[1][0]
-        return None
+        parts = [
+            f"sheet {sheet}, not {others}" * bool(others),
+            " and ".join(f"{name} as {code}" for name, code in zip(named, self.languages, strict=True)),
+            f"{escapes:,} rows have \\n, \\r, \\t or \\\\, which stay as they are" * bool(escapes),
+            "no header: if this is one, give its names to --columns" * (header is None),
+            "fuzzy rows count as blank" * ("fuzzy" in (header or [])),
+            f"the first pair: {' = '.join(repr(text[:40]) for text in next(full, ()))}",
+        ]
+        return "; ".join(filter(None, parts))
 
     @cached_property
-    def _table(self) -> tuple[list[str], pd.DataFrame]:
-        """The names of the columns and the rows. A first row is names if it has `columns`, or names the languages."""
-        content = self._content
-        if plain_name(self.path).endswith((".json", ".jsonl")):
-            return [str(name) for name in content.columns], content
-        first = [str(name).strip() for name in content.iloc[0]] if len(content) else []
-        return (first, content.iloc[1:]) if self._is_header(first) else (["no name"] * len(first), content)
+    def _sheets(self) -> dict[str, Rows]:
+        """The tables in the file, by the names of the sheets of a spreadsheet."""
+        if self._ends(*SPREADSHEETS):
+            return read_spreadsheet(self.path)
+        return {"": read_objects(self.path) if self._ends(*JSON) else self._read_text()}
 
     @cached_property
-    def indices(self) -> tuple[int, int]:
-        """The indices of the columns of source and target, from 0. Raises Mistake if they are not clear."""
-        header, rows = self._table
-        if self.columns:
-            source, target = (column_index(column, header) for column in self.columns)
-            if source is not None and target is not None and source != target:
-                return source, target
-        elif (named := self._find_columns(header)) is not None:
-            return named
-        row = [text_of(value).strip()[:30] for value in rows.iloc[0]] if len(rows) else []
-        shown = ", ".join(
-            f"{number} {name}: {text!r}" for number, (name, text) in enumerate(zip(header, row, strict=False), 1)
-        )
+    def _start(self) -> Start:
+        """Where the pairs are: in the first sheet whose columns are clear. Raises Mistake if there is none."""
+        seen = []
+        for sheet, all_rows in self._sheets.items():
+            rows = [["" if cell is None else str(cell).strip() for cell in row] for row in all_rows[: HEAD + 1]]
+            if start := self._find_start(sheet, rows):
+                return start
+            widest = max(rows, key=lambda row: sum(map(bool, row)), default=[])
+            columns = [f"{number} {cell[:30]!r}" for number, cell in enumerate(widest, start=1) if cell]
+            more = ", and more" * bool(columns[12:])
+            seen.append(f"sheet {sheet}: " * bool(sheet) + ", ".join(columns[:12]) + more)
+        of_json = " Two files of messages: json2po -t SOURCE.json TARGET.json train.po" * self._ends(*JSON)
         raise Mistake(
-            f"{self.path}: which columns are {' and '.join(self.languages)}? It has {shown[:400] or 'no rows'}. "
-            "Name them: --columns SOURCE TARGET, by names or numbers."
+            f"{self.path}: which columns are {' and '.join(self.languages)}? It has {'; '.join(seen) or 'no rows'}. "
+            f"Name them: --columns SOURCE TARGET, by names or numbers.{of_json}"
         )
+
+    def _find_start(self, sheet: str, rows: Sequence[list[str]]) -> Start | None:
+        """Where the pairs of a sheet are, by its first rows; None if the columns are not clear."""
+        titles = next((place for place, row in enumerate(rows) if sum(map(bool, row)) > 1), len(rows))
+        for place, row in enumerate(rows[titles:], start=titles):
+            below = next(filter(any, rows[place + 1 :]), [])
+            if place > titles and not below:
+                break
+            source, target = find_columns(row, below, self.languages, exactly=place > titles)
+            if self.columns:
+                over_number = (n.isdecimal() > name.isdecimal() for name, n in zip(row, below, strict=False))
+                named = any(column in row for column in self.columns if not column.isdecimal())
+                known = named or (source, target) != (None, None) or (place == titles and any(over_number))
+                found = [column_index(column, row) for column in self.columns]
+                source, target = found if known or self._ends(*JSON) else (None, None)
+            if source is not None and target is not None and source != target:
+                return Start(sheet, row, place + 1, (source, target))
+        source, target = (column_index(column, max(rows, key=len, default=[])) for column in self.columns or ("", ""))
+        if source is None or target is None or source == target:
+            return None
+        return Start(sheet, None, titles, (source, target))
+
+    def _read_text(self) -> Rows:
+        """The rows of a text, by the separator and the quotes that fit. Raises Mistake if none fits, or several do."""
+        with open_file(self.path) as file:
+            raw = (decode_line(line, str(self.path), number, LONGEST_LINE) for number, line in enumerate(file, start=1))
+            lines = [line.rstrip("\r\n").replace("\r", " ") + "\n" for line in raw]
+        lines[:1] = [line.removeprefix("\ufeff") for line in lines[:1]]
+        separators = self.separator or (SEPARATORS if self._ends(".csv") else "\t")
+        fits: dict[tuple[str, bool], tuple[int, float]] = {}
+        errors: dict[str, csv.Error] = {}
+        for separator, quoted in product(separators, (True, False)):
+            try:
+                fits[separator, quoted] = self._fit(lines, separator, quoted)
+            except csv.Error as error:
+                errors.setdefault(separator, error)
+        best = max(fits.values(), default=(0, 0.0))
+        if not best[0]:
+            if slash := next((number for number, line in enumerate(lines, start=1) if '\\"' in line), None):
+                raise Mistake(f"{self.path}:{slash}: a quote after a backslash. {EXPORT}")
+            reason = errors.get(max(separators, key="".join(lines[:HEAD]).count), ": a table of one column, or empty")
+            remedy = "Put the whole cell in quotes, and double the quotes in it; or give a text file for each language."
+            raise Mistake(f"{self.path}{reason}. {remedy}")
+        ways = [way for way, fit in fits.items() if fit == best]
+        if len({separator for separator, _ in ways}) > 1:
+            marks = " or ".join(sorted({repr(separator) for separator, _ in ways}))
+            raise Mistake(f"{self.path}: {marks} may separate its columns. Name one: --separator.")
+        return read_rows(lines, *ways[0])
+
+    def _fit(self, lines: Sequence[str], separator: str, quoted: bool) -> tuple[int, float]:
+        """How well a separator fits a text, with quotes around cells or without; and the share of rows that are full.
+
+        3: csv.writer gives the text back. 2: no cell is in quotes. 1: some are, by no rule. 0: it does not fit.
+        """
+        rows = read_rows(lines, separator, quoted)
+        widths = [len(row) for row in rows if row]
+        full = widths.count(max(widths, default=0)) / max(1, len(widths))
+        around = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
+        is_csv, escaped = self._ends(".csv"), any('\\"' in line for line in lines)
+        if quoted:
+            quality = 3 if gives_back(rows, separator, lines) else int(is_csv and not escaped)
+        else:
+            quality = 0 if (around and escaped) or (is_csv and (around or escaped or full < 1)) else 2
+        return quality if max(widths, default=0) > 1 else 0, full
+
+
+def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str]]:
+    """The rows of a text by csv.reader. Raises csv.Error with the line at which it is no table."""
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True, skipinitialspace=True)
+    rows, width, first = list[list[str]](), 0, 1
+    try:
+        for row in reader:
+            rows.append(row)
+            width = max(width, len(row)) if len(rows) <= HEAD else width
+            if len(row) > width or (len(rows) == HEAD and width == 1):
+                raise csv.Error("one column only" if width == 1 else f"{len(row)} columns, but {width} above")
+            if sum("\n" in cell for cell in row) == 1 and all(
+                line.count(separator) == width - 1 for line in lines[first - 1 : reader.line_num]
+            ):
+                raise csv.Error("a quote that takes in the next lines")
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(f":{first}: {error}") from None
+    return rows
+
+
+def gives_back(rows: Rows, separator: str, lines: Sequence[str]) -> bool:
+    """Whether csv.writer gives the lines back, with quotes where they are needed, or around commas too, or always.
+
+    Quotes around numbers and empty cells do not count.
+    """
+
+    def normal(text: str) -> str:
+        return re.sub(r'"(\d*)"', r"\1", text.replace(separator, ","))
+
+    for mark, always in ((separator, False), (",", False), (separator, True)):
+        text, quoting = StringIO(), csv.QUOTE_ALL if always else csv.QUOTE_MINIMAL
+        csv.writer(text, delimiter=mark, quoting=quoting, lineterminator="\n").writerows(rows)
+        if normal(text.getvalue()) == normal("".join(lines)):
+            return True
+    return False
+
+
+def find_columns(
+    header: Sequence[str], below: Sequence[str], languages: tuple[str, str], exactly: bool
+) -> tuple[int | None, int | None]:
+    """The columns of source and target in a header, each by the first rule that fits a name; None if several fit.
+
+    below: the next row. A column of codes or of numbers is none. exactly: a name is the language and nothing else.
+    """
+
+    def column(language: LanguageNames, side: set[str]) -> int | None:
+        rules: list[Callable[[str], bool]] = [
+            lambda name: name == language.tag,
+            lambda name: re.sub(r"\s*[(\[].*", "", name) in language,  # English (US)
+            lambda name: name.rpartition(".")[2] in language,
+            lambda name: not exactly and any(map(language.__contains__, words_of_name(name))),
+            lambda name: name.rpartition(".")[2] in side,
+            lambda name: not exactly and bool(words_of_name(name) & side),
+        ]
+        cells = [(name, cell) for name, cell in zip(names, following, strict=False)]
+        fitting = ([n for n, (name, cell) in enumerate(cells) if rule(name) and cell not in language] for rule in rules)
+        indices = next(filter(None, fitting), [])
+        return indices[0] if len(indices) == 1 else None
+
+    following = [cell.casefold() for cell in (*below, *[""] * len(header))]
+    names = ["" if cell.isdecimal() else name.casefold() for name, cell in zip(header, following, strict=False)]
+    source, target = map(column, names_of_both(languages), SIDES)
+    return source, target
 
 
 def words_of_name(name: str) -> set[str]:
-    """The parts of a name of a column, such as text_en; no codes if it has spaces, and nothing of a sentence."""
+    """The parts of a column's name, such as text_en; of several words the long ones and a code in brackets.
+
+    Nothing of a sentence.
+    """
     parts = re.split(r"[\W_]+", name)
     if " " not in name:
         return set(parts)
-    return {part for part in parts if len(part) > 3} if len(parts) <= 3 and name[-1].isalnum() else set()
+    is_name = len(parts) <= 4 and (name[-1].isalnum() or name[-1] in ")]")
+    return {part for part in parts if len(part) > 3 or f"({part})" in name or f"[{part}]" in name} if is_name else set()
 
 
 class LanguageNames:
@@ -156,7 +273,7 @@ class LanguageNames:
     def __init__(self, language: str, both: tuple[str, str]):
         from babel import Locale, UnknownLocaleError  # imported here, since few files need it
 
-        self.code, self.words = strip_region(language), set[str]()
+        self.tag, self.code, self.words = language.casefold(), strip_region(language), set[str]()
         for named_in in ("en", *map(strip_region, both)):
             with suppress(UnknownLocaleError, ValueError):  # CLDR has no texts in this language
                 self.words.add((Locale(named_in).languages.get(self.code) or "").casefold())
@@ -174,13 +291,42 @@ def names_of_both(languages: tuple[str, str]) -> tuple[LanguageNames, LanguageNa
 
 def column_index(column: str, header: Sequence[str]) -> int | None:
     """The index of a column, from 0, by its name or its number from 1."""
-    if column in header:
-        return header.index(column)
-    return int(column) - 1 if column.isdecimal() and 1 <= int(column) <= len(header) else None
+    if column.isdecimal():
+        return int(column) - 1 if 1 <= int(column) <= len(header) else None
+    return header.index(column) if column in header else None
 
 
-def records(path: Path) -> list[dict[str, Any]]:
-    """The objects in a .json (a list of them, or an object a line) or in a .jsonl. Raises Mistake with the place."""
+def read_spreadsheet(path: Path) -> dict[str, Rows]:
+    """The rows of each sheet of a spreadsheet. Raises Mistake for what openpyxl does not read."""
+    import openpyxl  # imported here, since few files need it
+    from openpyxl.utils.escape import unescape
+
+    def value(cell: Any) -> Any:
+        if cell.data_type == "e":  # an error, such as #REF!
+            return None
+        return unescape(cell.value) if isinstance(cell.value, str) else cell.value
+
+    with open_file(path) as file:
+        content = b"".join(file)
+    try:
+        sheets = openpyxl.load_workbook(BytesIO(content), read_only=True, data_only=True).worksheets
+        for sheet in sheets:
+            sheet.reset_dimensions()  # some programs write wrong ones; and a row ends with its last cell
+        return {sheet.title: [[*map(value, row)] for row in sheet.iter_rows()] for sheet in sheets}
+    except Exception as error:
+        if is_bug(error) or mistake_line(error):
+            raise
+        reason = (
+            "it has a password" if "EncryptedPackage".encode("utf-16-le") in content else " ".join(str(error).split())
+        )
+        raise Mistake(f"{path} is not read by openpyxl ({reason}). Save it as .xlsx, without a password.") from None
+
+
+def read_objects(path: Path) -> Rows:
+    """The names and the rows of a .json or .jsonl: a list of objects, an object a line, or a list for each column.
+
+    Raises Mistake with the place.
+    """
     with open_file(path) as file:
         text = b"".join(file).decode("utf-8-sig")
     try:
@@ -192,20 +338,24 @@ def records(path: Path) -> list[dict[str, Any]]:
                 content += [json.loads(line)] if line.strip() else []
             except ValueError as error:
                 raise Mistake(f"{path}:{number}: not JSON ({error}). Correct it.") from None
-    if isinstance(content, dict):  # {"data": [...]}, or a single object
+    remedy = "Write a list of objects with a text in each language."
+    if isinstance(content, dict):
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
-        if len(lists) > 1:
-            raise Mistake(f"{path} has the lists {', '.join(lists)}. Write each into a file of its own.")
-        content = next(iter(lists.values()), [content])
+        tables = [value for value in lists.values() if any(isinstance(row, dict) for row in value)]
+        if len(tables) > 1 or (len(lists) > 1 and not tables and len({*map(len, lists.values())}) > 1):
+            sizes = ", ".join(f"{name} ({len(value)})" for name, value in lists.items())
+            raise Mistake(f"{path} has the lists {sizes}. {remedy}")
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=False)]
+        content = tables[0] if tables else rows if len(lists) > 1 else [content]
     if not isinstance(content, list):
-        raise Mistake(
-            f"{path}: {str(content)[:40]!r} is no list. Write a list of objects with a text in each language."
-        )
+        raise Mistake(f"{path}: {str(content)[:40]!r} is no list. {remedy}")
     if wrong := next((value for value in content if not isinstance(value, dict)), None):
-        raise Mistake(f"{path}: {str(wrong)[:40]!r} is no object. Write objects with a text in each language.")
-    return content
+        raise Mistake(f"{path}: {str(wrong)[:40]!r} is no object. {remedy}")
+    with pd.option_context("future.infer_string", False):  # Arrow's strings refuse half a character
+        frame = pd.json_normalize(content)
+    return [[*map(str, frame.columns)], *frame.itertuples(index=False, name=None)]
 
 
 def text_of(value: Any) -> str:
-    """A value of a table as text; what is no text, such as a missing value, is empty."""
-    return value if isinstance(value, str) else ""
+    """A value of a table as text, of which `_x000D_` is a line end of Excel. What is no text, or NULL, is empty."""
+    return value.replace("_x000D_", "\n") if isinstance(value, str) and value != "\\N" else ""

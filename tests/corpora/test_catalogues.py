@@ -190,7 +190,7 @@ def test_lines_of_a_segment_whose_space_is_preserved_are_lines(tmp_path):
 @pytest.mark.parametrize("name", ["train.xliff", "train.de.srt", "train.de.zst"])
 def test_a_known_format_that_is_not_read_names_its_converter(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=rf"{name} cannot be read. Convert it: "):
+    with pytest.raises(ValueError, match=rf"{name} cannot be read. Convert it, and"):
         user_splits(tmp_path, ["train"], "de", "en")
 
 

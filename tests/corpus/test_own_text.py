@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
+from io import StringIO
 from pathlib import Path
 
+import openpyxl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +36,15 @@ FILES = {
     "f.jsonl": "".join(json.dumps({"sentence_hau_Latn": target, "eng": source}) + "\n" for source, target in ROWS),
     "g.json": json.dumps({"data": [{"source": source, "target": target} for source, target in ROWS]}),
     "h.txt": "English\tHausa\tby\nHello, you.\tSannu.\tme\na dog\tkare\tme\n",
+    "K.CSV": 'Words 2024,\n,\nEnglish (US),Hausa (Nigeria)\n"Hello, you.",Sannu.\na dog,kare\n',
+    "l.csv": 'source,english_sentence,hausa_sentence\nted,"Hello, you.",Sannu.\nted,a dog,kare\n',
+    "m.csv": "en|ha|ha_context\nHello, you.|Sannu.|x\na dog|kare|y\n",
+    "n.csv": '"Source string","Translation","fuzzy"\n"Hello, you.","Sannu.",False\n"x","y",True\n"a dog","kare",""\n',
+    "o.json": json.dumps({"en": ["Hello, you.", "a dog"], "ha": ["Sannu.", "kare"]}),
+    "p.json": json.dumps({"tags": ["x"], "rows": [{"en": source, "ha": target} for source, target in ROWS]}),
+    "q.txt": "#separator:tab\n#html:true\nen_US\tha_NG\nHello, you.\tSannu.\na dog\tkare\n",
 }
+QUOTED = [('Say "no"', '"a" ko "b"'), ("NA", "00123"), ("a, b", "c; d"), ("1e5", "2024-01-02")]
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -55,20 +66,61 @@ def test_a_header_may_be_in_either_language(tmp_path):
     assert pairs(path, languages=("en", "de")) == [("Hello", "Hallo, du")]
 
 
-def test_a_sheet_of_a_spreadsheet_is_a_table(tmp_path):
-    pd, _ = pytest.importorskip("pandas"), pytest.importorskip("openpyxl")
-    pd.DataFrame(ROWS, columns=["English", "Hausa"]).to_excel(tmp_path / "a.xlsx", index=False)
-    assert pairs(tmp_path / "a.xlsx") == ROWS
+def test_the_sheet_whose_header_fits_is_read_to_its_last_row(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["Read me", None, 5])
+    sheet = book.create_sheet("Words")
+    for row in (["Glossary"], [], ["Nr", "English (US)", "Hausa"], [1, *ROWS[0]], [2, "NA", "00123"], [3, 7, "#N/A"]):
+        sheet.append(row)
+    sheet.append([4, "a_x000D_\nb", "c"])
+    sheet.cell(20_000, 2_000, "stray")
+    book.save(tmp_path / "a.xlsx")
+    assert pairs(tmp_path / "a.xlsx") == [ROWS[0], ("NA", "00123"), ("a b", "c")]
+    assert Table(tmp_path / "a.xlsx", LANGUAGES).describe_columns().startswith("sheet Words, not Sheet; column 2 (Eng")
+    for content, reason in ((b"en,ha", "not a zip"), ("EncryptedPackage".encode("utf-16-le"), "it has a password")):
+        (tmp_path / "b.xlsx").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"b\.xlsx is not read by openpyxl \(.*{reason}.*\)\. Save it as \.xlsx"):
+            pairs(tmp_path / "b.xlsx")
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv", "\t")])
+def test_what_csv_writes_is_read_as_it_was(tmp_path, name, separator, quoting):
+    text = StringIO()
+    writer = csv.writer(text, delimiter=separator, quoting=quoting)
+    writer.writerows([LANGUAGES, *QUOTED, ("two\nlines", "x")])
+    assert pairs(written(tmp_path, name, text.getvalue())) == [*QUOTED, ("two lines", "x")]
+
+
+def test_a_text_without_quotes_keeps_what_stands_in_it(tmp_path):
+    rows = [*QUOTED, ('"all"', '"duka"'), ('"one end', 'other end"'), ("a", '5" x')]
+    for name, mark in (("a.tsv", "\t"), ("b.txt", "\t")):
+        assert pairs(written(tmp_path, name, "".join(f"{s}{mark}{t}\n" for s, t in [LANGUAGES, *rows]))) == rows
+    assert pairs(written(tmp_path, "c.csv", 'en|ha\n"one end|b\nother end"|c\n')) == [
+        ('"one end', "b"),
+        ('other end"', "c"),
+    ]
+    excel = 'en\tha\n"a, b"\tc\n"say ""no"""\t"x, y"\n'
+    assert pairs(written(tmp_path, "d.tsv", excel)) == [("a, b", "c"), ('say "no"', "x, y")]
 
 
 def test_other_columns_are_named_on_the_command_line(tmp_path):
     path = written(tmp_path, "a.tsv", "7\ta dog\t9\tkare\n")
-    with pytest.raises(ValueError, match=r"which columns are en and ha\? It has 1 no name: '7'.*--columns"):
+    with pytest.raises(ValueError, match=r"which columns are en and ha\? It has 1 '7', 2 'a dog'.*--columns"):
         pairs(path)
     assert pairs(path, "2", "4") == [("a dog", "kare")]
     assert pairs(written(tmp_path, "c.csv", "ha,en\nkare,a dog\n"), "2", "1") == [("a dog", "kare")]
+    for header in ("x\tEnglish (US)\ty\tz\n", "Nr\tPhrase\tNr\tMagana\n"):  # a name of a language, or of numbers
+        assert pairs(written(tmp_path, "d.tsv", header + "7\ta dog\t9\tkare\n"), "2", "4") == [("a dog", "kare")]
+    codes = written(tmp_path, "e.tsv", "eng\thau\ta dog\tkare\n" * 3)
+    with pytest.raises(ValueError, match=r"It has 1 'eng', 2 'hau', 3 'a dog', 4 'kare'\. Name them: --columns"):
+        pairs(codes)
+    assert pairs(codes, "3", "4") == [("a dog", "kare")] * 3
     shown = Table(path, LANGUAGES, ("2", "4")).describe_columns()
-    assert shown == "column 2 (no name) as en and column 4 (no name) as ha; the first pair: 'a dog' = 'kare'"
+    columns = "column 2 (no name) as en and column 4 (no name) as ha"
+    assert (
+        shown == f"{columns}; no header: if this is one, give its names to --columns; the first pair: 'a dog' = 'kare'"
+    )
     named = written(tmp_path, "b.csv", "x,y\na dog,kare\n")
     assert pairs(named, "x", "y") == [("a dog", "kare")]
     with pytest.raises(ValueError, match="which columns"):
@@ -78,13 +130,25 @@ def test_other_columns_are_named_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", 'en,ha\n"a,b\n', "is no table: EOF inside string"),
-        ("a.tsv", "en\tha\na\tb\tc\n", "is no table: Expected 2 fields in line 2, saw 3"),
-        ("a.tsv", "", "is no table: No columns"),
+        ("a.csv", 'en,ha\n"a",b\n"c" d,e\n', "a.csv:3: ',' expected after '\"'. Put the whole cell in quotes"),
+        ("a.csv", 'en,ha\n"a, b",c\n"d,e\nf",g\n', "a.csv:3: a quote that takes in the next lines"),
+        (
+            "a.csv",
+            'en,ha\n"say \\"no\\"",b\n',
+            r"a.csv:2: a quote after a backslash\. Export it with doubled quotes",
+        ),
+        ("a.tsv", '"en"\t"ha"\n"say \\"no\\""\t"b"\n', "a.tsv:2: a quote after a backslash"),
+        ("a.tsv", "en\tha\nnew\\\nline\tb\n", r"row 2, 'new.*', has too few columns\. Export it with doubled"),
+        ("a.tsv", "en\tha\na\tb\nc\n", "row 3, 'c', has too few columns. Join it with the line before"),
+        ("a.csv", "en;ha,x\nb;c,d\n", "',' or ';' may separate its columns. Name one: --separator"),
+        ("a.tsv", "en\tha\na\tb\tc\n" + "a\tb\n" * 9 + "a\tb\tc\td\n", "a.tsv:12: 4 columns, but 3 above"),
+        ("a.tsv", "", "a.tsv: a table of one column, or empty"),
+        ("a.json", '{"en": ["a", "b"], "ha": ["c"]}', r"has the lists en \(2\), ha \(1\)"),
+        ("a.json", '{"hello": "Hello"}', "It has 1 'hello'.*json2po -t SOURCE.json TARGET.json"),
         ("a.json", '{"en": "a"}\n{"en": \n', ":2: not JSON"),
         ("a.json", "[1]", "'1' is no object"),
         ("a.json", "5", "'5' is no list"),
-        ("a.json", '{"train": [], "test": []}', "has the lists train, test. Write each into a file of its own"),
+        ("a.json", '{"train": [{}], "test": [{}]}', "has the lists train .1., test .1.. Write a list of objects"),
     ],
 )
 def test_a_damaged_table_is_refused_with_its_place(tmp_path, name, text, message):
@@ -213,13 +277,41 @@ def test_a_folder_of_somebody_or_with_edits_is_kept(tmp_path):
 def test_what_is_too_small_or_unknown_writes_nothing(tmp_path):
     with pytest.raises(ValueError, match="2 pairs are too few"):
         corpus(tmp_path, LINES[:2])
-    with pytest.raises(ValueError, match=r"a\.docx: no format that is read. Give one file of pairs \(.tsv"):
+    with pytest.raises(ValueError, match=r"a\.docx cannot be read\. Convert it.*: save its text"):
         texts_of([written(tmp_path, "a.docx", "x")], LANGUAGES)
     with pytest.raises(ValueError, match="no such file"):
         texts_of([tmp_path / "nowhere"], LANGUAGES)
     with pytest.raises(ValueError, match=r"has no text of train\. It has a\.docx, pairs\.tsv"):
         texts_of([tmp_path], LANGUAGES)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.docx", "pairs.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "remedy"),
+    [
+        ("film.en.SRT", "1\n", "sub2po -t SOURCE TARGET"),
+        ("film.en.txt", "\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\n", "sub2po -t SOURCE TARGET"),
+        ("a.en.vtt", "x", "ffmpeg"),
+        ("a.en", "<?xml version", "android2po"),
+        ("a.en.html", "x", "html2po"),
+        ("a.en", "PK\3\4", "unzip"),
+        ("a.en", "%PDF-1.7", "save its text"),
+    ],
+)
+def test_what_is_no_plain_text_is_no_side_of_a_corpus(tmp_path, name, start, remedy):
+    files = [written(tmp_path, side, f"{start}\nx\n") for side in (name, name.replace(".en", ".ha"))]
+    with pytest.raises(ValueError, match=rf"{name} cannot be read\. Convert it, and move it away: .*{remedy}"):
+        texts_of(files, LANGUAGES)
+
+
+def test_endings_count_whatever_their_case(tmp_path):
+    for name, text in (("train.EN", "a\n"), ("train.HA", "b\n"), ("train2.TSV", "en\tha\nc\td\n")):
+        written(tmp_path, name, text)
+    texts = texts_of([tmp_path], LANGUAGES)["train"]
+    assert [pair for text in texts for pair in text.pairs()] == [("a", "b"), ("c", "d")]
+    written(tmp_path, "train.SRT", "1\n")
+    with pytest.raises(ValueError, match=r"train\.SRT cannot be read"):
+        texts_of([tmp_path], LANGUAGES)
 
 
 def test_small_text_is_given_to_git_and_large_text_to_dvc(tmp_path, monkeypatch):

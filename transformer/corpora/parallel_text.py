@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +20,39 @@ from transformer.text.languages import strip_region
 LinePair = tuple[str, str]
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 VALID = ("validation", "dev", "val", "devtest")  # other names of valid
-UNREAD = {  # formats that are known and not read -> how to convert a file
-    ".xliff": "xliff2po {} train.po",
-    ".xlf": "xliff2po {} train.po",
-    ".srt": "take its lines, equally many in both languages",
-    ".zst": "zstd -d {}",
+_REMEDIES = {  # how to convert a file of a format that is not read -> endings of its name
+    "xliff2po {0} train.po": "xliff xlf sdlxliff mqxliff",
+    "ffmpeg -i {0} NEW.srt": "vtt",
+    "save it as .xlsx": "xls xlsb ods numbers",
+    "save its text, line n of one language as line n of the other": "doc docx odt rtf pdf epub pptx",
+    "export it as .tmx": "sdltm sqlite",
+    "export it as .jsonl": "parquet",
+    "zstd -d {0}": "zst",
+    "unzip {0}, or name it .xlsx if it is a spreadsheet": "zip",
+    "gunzip, bunzip2 or unxz": "bz2 xz gzip",
+    **{
+        f"{tool}2po -t SOURCE TARGET train.po": ends
+        for tool, ends in {
+            "sub": "srt sub ssa ass",
+            "html": "html htm",
+            "md": "md markdown",
+            "prop": "properties strings",
+            "yaml": "yaml yml",
+            "android": "xml",
+            "resx": "resx",
+        }.items()
+    },
+}
+UNREAD = {f".{end}": remedy for remedy, ends in _REMEDIES.items() for end in ends.split()}
+_FIRST_BYTES = {  # how a file of another format begins -> its ending
+    rb"\d+\s*\n\d\d:\d\d:\d\d[,.]\d+ *-->": ".srt",
+    rb"WEBVTT": ".vtt",
+    rb"(?i)<!doctype html|<html": ".html",
+    rb"<\?xml": ".xml",
+    rb"\{\\rtf|%PDF-|\xd0\xcf\x11\xe0": ".doc",
+    rb"PK\x03\x04": ".zip",
+    rb"\x1f\x8b|BZh\d": ".gzip",
+    rb"SQLite format 3": ".sqlite",
 }
 
 
@@ -94,7 +123,7 @@ class OneFile:
         columns = line.split("\t")
         if len(columns) != 2:
             raise Mistake(f"{position}: {len(columns)} columns, must be 2: a source and a target, with a tab between.")
-        straight = plain_name(self.path).endswith(f".{'-'.join(self.languages)}.tsv")
+        straight = plain_name(self.path).endswith(f".{'-'.join(self.languages)}.tsv".lower())
         return (columns[0], columns[1]) if straight else (columns[1], columns[0])
 
     def _json(self, line: str, position: str) -> LinePair:
@@ -121,6 +150,17 @@ class _Raw(Lines):
         return line.decode("utf-8").removeprefix("\ufeff" if self.count == 1 else "").removesuffix("\r")
 
 
+def check_format(path: Path) -> None:
+    """Raise Mistake for a file whose ending or first bytes say a format that is not read, with how to convert it."""
+    ending = f".{plain_name(path).rpartition('.')[2]}"
+    if ending not in (*ENDS, ".xlsx", ".xlsm", *UNREAD):
+        with open_file(path) as file:
+            start = b"".join(islice(file, 2)).removeprefix(b"\xef\xbb\xbf")
+        ending = next((end for first, end in _FIRST_BYTES.items() if re.match(first, start)), ending)
+    if ending in UNREAD:
+        raise Mistake(f"{path} cannot be read. Convert it, and move it away: {UNREAD[ending].format(path)}")
+
+
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:
     """The texts of a split in a folder, in the order of their names. For train all that begin with `train`.
 
@@ -128,20 +168,22 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
     catalogues.ENDS; also with .gz; and the catalogues in a folder with the name of the split. Raises Mistake
     for one side without the other, and for a text that is there twice: plain and compressed, or in two of these forms.
     """
+    languages, stem_of_split = (source, target), split.lower()
+    source, target = source.lower(), target.lower()
     ends = (f".{source}-{target}.tsv", f".{target}-{source}.tsv", ".jsonl", *ENDS)
     texts: dict[str, ParallelText] = {}
     sides: dict[str, dict[str, Path]] = {}
     seen: dict[str, Path] = {}  # plain name -> file
     single: dict[str, Path] = {}  # name of a text -> the one file with both of its sides
-    for path in sorted(folder.glob(f"{split}*" if split == "train" else f"{split}.*")):
-        if path.suffix in UNREAD:
-            raise Mistake(f"{path} cannot be read. Convert it: {UNREAD[path.suffix].format(path)}, and move it away.")
+    start = "train" if split == "train" else f"{split.lower()}."
+    for path in (path for path in sorted(folder.glob("*")) if path.is_file() and path.name.lower().startswith(start)):
+        check_format(path)
         name = plain_name(path)
         stem, _, suffix = name.rpartition(".")
-        if suffix in (source, target) and (split == "train" or stem == split):
+        if suffix in (source, target) and (split == "train" or stem == stem_of_split):
             sides.setdefault(stem, {})[suffix] = path
-        elif name.endswith(ends) and (split == "train" or name in [f"{split}{end}" for end in ends]):
-            texts[name] = (Catalogue if name.endswith(ENDS) else OneFile)(path, (source, target))
+        elif name.endswith(ends) and (split == "train" or name in [f"{stem_of_split}{end}" for end in ends]):
+            texts[name] = (Catalogue if name.endswith(ENDS) else OneFile)(path, languages)
             stem = next(name.removesuffix(end) for end in ends if name.endswith(end))
             if stem in single and name not in seen:
                 raise Mistake(f"{single[stem]} and {path} are both text {stem}. {REMOVE}")
@@ -160,7 +202,7 @@ def user_texts(folder: Path, split: str, source: str, target: str) -> list[Paral
             raise Mistake(f"{single[stem]} and {files[source]} are both text {stem}. {REMOVE}")
         texts[f"{stem}.{source}"] = TwoFiles(lines_of(files[source]), lines_of(files[target]))
     for path in (path for path in (folder / split).glob("*") if plain_name(path).endswith(ENDS)):
-        texts[f"{split}/{path.name}"] = Catalogue(path, (source, target))
+        texts[f"{split}/{path.name}"] = Catalogue(path, languages)
     return [texts[name] for name in sorted(texts)]
 
 

@@ -75,8 +75,8 @@ class Lines:
 
 
 def plain_name(path: Path) -> str:
-    """The name of a file without the ending of its compression."""
-    return path.name.removesuffix(COMPRESSED)
+    """The name of a file in small letters, without the ending of its compression."""
+    return path.name.lower().removesuffix(COMPRESSED)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def open_file(path: Path) -> Iterator[Iterator[bytes]]:
     """
     if not path.is_file():
         raise Mistake(f"{path} is no regular file. Put the text itself there.")
-    with gzip.open(path) if path.suffix == COMPRESSED else open(path, "rb") as file:
+    with gzip.open(path) if path.suffix.lower() == COMPRESSED else open(path, "rb") as file:
         yield iter(lambda: file.readline(LONGEST_LINE + 2), b"")
 
 
