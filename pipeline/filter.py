@@ -21,7 +21,7 @@ from pipeline.workflow.params import Params
 from pipeline.workflow.stage import arguments, bar, require, run
 from transformer.corpora.filtering import ODD_PAIRS, Report, Screen, mark_duplicates, rule_names, summary
 from transformer.corpora.overlap import TestText
-from transformer.corpora.rules import FilterConfig
+from transformer.corpora.rules import FilterConfig, other_languages
 from transformer.files import Untrainable, read_json, read_lines, whole_folder, write_json
 from transformer.text.array_file import ArrayFile
 from transformer.text.blocks import blocks, map_in_order
@@ -51,9 +51,11 @@ def main() -> None:
         for split, counts in unfiltered.items():
             for block in map(Screen(*settings, TestText({})), blocks(*texts[split])):
                 counts.add(block, block.reasons)
-        contents = summary(report, odd, unfiltered, test_sets)
+        lines = zip(*map(read_lines, texts["train"]), strict=True)
+        languages = other_languages(lines, (params.source, params.target))
+        contents = {**summary(report, odd, unfiltered, test_sets), "languages": languages}
         write_json(folder / "filter.json", contents)
-    print(report.describe())
+    print(report.describe(), *languages, sep="\n")
     for split, counts in unfiltered.items():
         if empty := counts.count_fired("empty"):
             print(f"{split}: {empty:,} pairs have an empty side. They are kept and scored as they are.")

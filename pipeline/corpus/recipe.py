@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import StringIO
@@ -22,12 +23,14 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.corpus.own_text import commit_command, name_of, texts_of, write_corpus
+from pipeline.corpus.own_text import commit_command, describe_source, name_of, texts_of, write_corpus
 from pipeline.corpus.tables import Table
-from pipeline.workflow.params import Params
+from pipeline.workflow.params import Params, read_values
 from pipeline.workflow.versions import ROOT
 from transformer.corpora.parallel_text import ParallelText, user_splits
+from transformer.corpora.rules import other_languages
 from transformer.files import Mistake, escape_controls, sha256_text, write_text
+from transformer.model_folder import read_model_json, starting_model
 from transformer.reporting.measurements import expectation
 from transformer.text.placeholders import disagree, placeholders
 from transformer.text.words import splitter_of
@@ -36,6 +39,7 @@ FEW_PAIRS, SIZES = 1_000, (10_000, 100_000)  # pairs: fewer are too few; from on
 LOOK = 200_000  # pairs of which words and lengths are counted
 LENGTHS, SHARE = (100, 150, 250), 0.995  # values of max_length; the share of pairs that should fit
 LETTERS = 4  # of a subword, about
+START = "init_from to a model of the same sizes, placeholders and kind of text, and of one of the languages"
 UNEDITED = "Checksum of the lines below: "  # in the first line of a params.yaml
 # Knob -> its values for up to 10,000 and 100,000 pairs, and for more; and why. recipes/sizes.csv has what they gave: a
 # first model within an hour, which a training with a larger max_steps resumes.
@@ -67,7 +71,8 @@ class Look:
 
     pairs: their number; all else is of the first LOOK pairs. words, types: words and different words of each side.
     lengths: of the longer side of each pair, in subwords, estimated. marked, kept: pairs with placeholders, and those
-    of them whose sides have the same. spaced: pairs with U+200B, which Khmer and Burmese have between words.
+    of them whose sides have the same. spaced: pairs with U+200B, which Khmer and Burmese have between words. different:
+    the pairs, each once.
     """
 
     pairs: int = 0
@@ -77,6 +82,7 @@ class Look:
     marked: int = 0
     kept: int = 0
     spaced: int = 0
+    different: set[tuple[str, str]] = field(default_factory=set)
 
     @classmethod
     def read(cls, texts: Iterable[ParallelText]) -> Look:
@@ -90,6 +96,7 @@ class Look:
 
     def add(self, source: str, target: str) -> None:
         """Count a pair."""
+        self.different.add((source, target))
         for side, line in enumerate((source, target)):
             words = line.split()
             self.words[side] += len(words)
@@ -111,9 +118,11 @@ class Look:
             for language, words, types in zip(languages, self.words, self.types, strict=True)
         )
         first = f" (of the first {LOOK:,})" if self.pairs > LOOK else ""
+        several = sum(count > 1 for count in Counter(source for source, _ in self.different).values())
+        different = f"{len(self.different):,} different, {several:,} sources with several targets"
         return (
-            f"{self.pairs:,} training pairs{first}: {'; '.join(sides)}. Half of the lines have at most about "
-            f"{self.length(0.5)} subwords, {SHARE:.1%} at most {self.length(SHARE)}. {self.marked:,} pairs have "
+            f"{self.pairs:,} training pairs, {different}{first}: {'; '.join(sides)}. Half of the lines have at most "
+            f"about {self.length(0.5)} subwords, {SHARE:.1%} at most {self.length(SHARE)}. {self.marked:,} pairs have "
             f"placeholders, in {self.kept:,} both sides the same."
         )
 
@@ -189,6 +198,7 @@ def options_of_command() -> argparse.Namespace:
     parser.add_argument(
         "--columns", nargs=2, default=(), metavar=("SOURCE", "TARGET"), help="names or numbers in a table"
     )
+    parser.add_argument("--separator", default="", metavar="MARK", help="between the columns of a .csv; tab: \\t")
     parser.add_argument("--name", metavar="NAME", help="of the folder in corpora/; default: that of the first file")
     parser.add_argument("--output", type=Path, default=Path("params.yaml"), metavar="PATH", help="default: params.yaml")
     parser.add_argument("--force", action="store_true", help="replace files that have edits")
@@ -197,6 +207,9 @@ def options_of_command() -> argparse.Namespace:
         splitter_of(language)  # raises Mistake for what is no language code
     if options.name and not re.fullmatch(r"\w[\w.-]*", options.name):
         raise Mistake(f"--name {escape_controls(options.name)} has other characters than letters, digits, _, . and -.")
+    options.separator = options.separator.replace("\\t", "\t")
+    if len(options.separator) > 1:
+        raise Mistake(f"--separator {options.separator!r} is not one character. Nothing was written.")
     if options.source == options.target:
         raise Mistake(f"source and target are both {options.source}. Nothing was written. Name two languages.")
     if options.output.exists() and not options.force and not is_unedited(options.output.read_text(encoding="utf-8")):
@@ -207,10 +220,13 @@ def options_of_command() -> argparse.Namespace:
     return options
 
 
-def corpus_of(options: argparse.Namespace) -> Path:
-    """The corpus folder of what the command line names, which is written unless it is there. Prints what was done."""
+def corpus_of(options: argparse.Namespace) -> tuple[Path, str]:
+    """The corpus folder of what the command line names, which is written unless it is there; what was taken from where.
+
+    Prints what was done.
+    """
     languages = options.source, options.target
-    texts = texts_of(options.inputs, languages, options.columns)
+    texts = texts_of(options.inputs, languages, options.columns, options.separator)
     if (
         options.inputs[0].is_dir()
         and all(texts.values())
@@ -218,28 +234,45 @@ def corpus_of(options: argparse.Namespace) -> Path:
     ):
         for split in ("valid", "test"):
             print(f"{sum(1 for text in texts[split] for _ in text.pairs()):,} {split} pairs")
-        return options.inputs[0]
+        return options.inputs[0], ""
     folder = Path("corpora") / (options.name or name_of(options.inputs[0]))
     print(write_corpus(folder, texts, languages, options.force))
-    return folder
+    return folder, "".join(describe_source(part, languages) + "\n" for part in chain(*texts.values()))
+
+
+def describe_start(params: Params) -> str:
+    """Why a training by these params cannot start from the model that they name; "" if it can."""
+    if (folder := starting_model(params.init_from)) is None:
+        return ""
+    model = read_model_json(folder / "model.json")
+    has = model | model["sizes"]
+    sizes = ("d_model", "d_ff", "heads", "layers", "placeholders")
+    wrong = [
+        f"{name}={has[name]}, not {getattr(params, name)}" for name in sizes if has.get(name) != getattr(params, name)
+    ]
+    if not {params.source, params.target} & {model["source"], model["target"]}:
+        wrong.append(f"{model['source']} and {model['target']}, neither of your languages")
+    return f"init_from={params.init_from} does not fit: it has {', '.join(wrong)}. Set {START}.\n" * bool(wrong)
 
 
 def main() -> None:
     options = options_of_command()
     languages = options.source, options.target
-    folder = corpus_of(options)
-    look = Look.read(user_splits(folder, ("train", "valid", "test"), *languages)["train"])
+    old = read_values(options.output) if options.output.exists() else {}
+    folder, sources = corpus_of(options)
+    train = user_splits(folder, ("train", "valid", "test"), *languages)["train"]
+    look = Look.read(train)
     if not look.pairs:
         raise Mistake(f"{folder} has no pairs in train. The train set needs at least one pair of lines.")
     knobs = choice(look)
     own = {"corpus": str(folder), "source": options.source, "target": options.target}
+    own |= {"init_from": old["init_from"]} if "init_from" in old else {}
     size = f"{look.pairs:,} pairs"
     head = f"# Your text in {escape_controls(str(folder))}, {size}, by `python -m pipeline recipe`. Run it: dvc exp run"
     toy = (ROOT / "recipes/toy.yaml").read_text(encoding="utf-8")
     text = recipe(toy, {name: (value, "") for name, value in own.items()} | knobs, head)
-    Params.parse(text, options.output)
+    start = describe_start(Params.parse(text, options.output))
     write_text(options.output, add_checksum(text))
-    print(look.describe(languages))
     print(
         *(f"  {name}: {str(value).lower()}  {why}" for name, (value, why) in knobs.items() if f"# {why}\n" in text),
         sep="\n",
@@ -247,9 +280,16 @@ def main() -> None:
     if look.pairs < FEW_PAIRS:
         print(
             f"{size} are too few, fewer than {FEW_PAIRS:,}: the model learns them by heart and translates little else. "
-            "Add text, or set init_from to a model folder of these languages."
+            f"Add text, or set {START}."
         )
+    print(
+        start,
+        *(line + "\n" for line in other_languages(chain(*(text.pairs() for text in train)), languages)),
+        sep="",
+        end="",
+    )
     print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
     commit = commit_command(folder, options.output)
     print(f"Commit both, for the way back to this recipe and for queued experiments: {commit}")
+    print(sources + look.describe(languages))

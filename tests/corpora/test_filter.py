@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiny import ROOT
 
 from transformer.corpora.filtering import ODD_PAIRS, SHOWN, Report, Screen, mark_duplicates, rule_names
 from transformer.corpora.overlap import Overlap, TestText, trigrams
-from transformer.corpora.rules import FilterConfig, alphabetic_share, figures, rules
+from transformer.corpora.rules import FilterConfig, alphabetic_share, figures, other_languages, rules
 from transformer.text.blocks import blocks, map_in_order
 
 OFF = {
@@ -259,3 +260,12 @@ def test_lines_without_spaces_are_near_by_their_characters():
     assert [line.row for line in tests.look_up("两个年轻的男人在公园里踢足球，很高兴", 0)] == [0]
     assert [line.row for line in tests.look_up("สุนัขสองตัววิ่งเล่นบนหญ้าครับ", 0)] == [1]
     assert tests.look_up("一个女人在踢足球", 0) == []
+
+
+def test_sides_in_other_languages_are_named():
+    sides = [(ROOT / f"corpora/toy/train.{code}").read_text().split("\n")[:100] for code in ("de", "en")]
+    assert other_languages(zip(*sides, strict=True), ("de-AT", "en")) == []
+    swapped = other_languages(zip(*sides[::-1], strict=True), ("de", "en"))
+    assert [text.split(" samples")[0] for text in swapped] == ["de: 20 of 20", "en: 20 of 20"]
+    assert "look like en, by py3langid" in swapped[0]
+    assert other_languages([], ("de", "en")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from support.projects import own_corpus, pipeline_command
 from support.tiny import ROOT
 
-from pipeline.corpus.recipe import ALWAYS, KNOBS, LENGTHS, SIZES, Look, choice, recipe, subwords
+from pipeline.corpus.recipe import ALWAYS, KNOBS, LENGTHS, SIZES, Look, choice, describe_start, recipe, subwords
 from pipeline.workflow.params import Params
 
 
@@ -45,7 +46,8 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     words = ("recipe", "own", "--source", "de", "--target", "en")
     (tmp_path / "params.yaml").write_bytes((ROOT / "recipes/multi30k.yaml").read_bytes())
     printed = pipeline_command(tmp_path, capsys, *words)
-    assert printed.startswith("12 valid pairs\n12 test pairs\n150 training pairs: de ")
+    assert printed.startswith("12 valid pairs\n12 test pairs\n")
+    assert re.search(r"\n150 training pairs, 1\d\d different, \d+ sources with several targets: de .*\n$", printed)
     assert "150 pairs are too few, fewer than 1,000" in printed
     text = (tmp_path / "params.yaml").read_text()
     params = Params.load(tmp_path / "params.yaml")
@@ -64,6 +66,25 @@ def test_a_recipe_is_written_with_reasons_and_replaces_no_edits(tmp_path: Path, 
     assert "own has no pairs in train. The train set needs" in pipeline_command(
         tmp_path, capsys, *words, "--force", error=True
     )
+
+
+def test_a_model_to_start_from_that_does_not_fit_is_named(tmp_path: Path):
+    params = Params.load(ROOT / "params.yaml")
+    sizes = {name: getattr(params, name) for name in ("d_model", "d_ff", "heads", "layers")}
+    model = {"format": 1, "source": "de", "target": "fr", "lowercase": False, "lowercase_source": False, "sizes": sizes}
+    for change, reason in (
+        ({"placeholders": params.placeholders}, ""),
+        (
+            {"placeholders": params.placeholders, "sizes": sizes | {"layers": 9}},
+            f"it has layers=9, not {params.layers}.",
+        ),
+        ({"placeholders": not params.placeholders, "source": "it"}, "it and fr, neither of your languages"),
+    ):
+        (tmp_path / "model.json").write_text(json.dumps(model | change))
+        text = describe_start(params.model_copy(update={"init_from": str(tmp_path)}))
+        assert bool(text) == bool(reason)
+        assert reason in text
+    assert describe_start(params) == ""
 
 
 def test_text_with_u200b_between_words_keeps_it():

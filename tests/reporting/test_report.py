@@ -337,7 +337,8 @@ def test_the_page_of_a_corpus_shows_all_and_escapes_the_text():
     }
     FILTERED["odd"]["invisible"]["examples"] = [{"line": "3", "source": "Donau\u00addampf", "target": "u\u0308 <i>"}]
     samples = [{"line": "1", "source": "Ein <b>Hund</b>", "target": "a dog"}]
-    text = data_page("mytexts", corpus, FILTERED, SUBWORDS, samples)
+    text = data_page("mytexts", corpus, {**FILTERED, "languages": ["de: looks like nl"]}, SUBWORDS, samples)
+    assert "90 are left. de: looks like nl" in text
     assert "<h1>Corpus <span>mytexts, de to en</span></h1>" in text
     assert (
         "100 training pairs, 7 (7.0%) of which occurred before. The filter dropped 4. The stage encode dropped 6, "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from transformer.text.identify import identifier, label
 from transformer.text.languages import strip_region
@@ -12,6 +14,7 @@ from transformer.text.placeholders import remove_placeholders
 from transformer.text.scripts import DIGIT, JOINED, SYMBOL, script_of
 
 Rule = Callable[[str, str], bool]  # source and target line -> whether the rule would drop the pair
+LANGUAGE_PAIRS = 500  # pairs that say which languages a text has
 LEAST_LETTERS = 20  # language identification errs on shorter lines, so it keeps them
 SURE_FROM = 0.9
 SHARE_IN_SCRIPT = 0.5
@@ -122,6 +125,19 @@ def is_in_script(line: str, language: str) -> bool:
     letters = [kind for kind in map(script_of, remove_placeholders(line)) if kind not in (DIGIT, SYMBOL, JOINED)]
     scripts = SCRIPTS_OF.get(strip_region(language), [])
     return not letters or not scripts or sum(kind in scripts for kind in letters) >= SHARE_IN_SCRIPT * len(letters)
+
+
+def other_languages(pairs: Iterable[tuple[str, str]], languages: tuple[str, str]) -> list[str]:
+    """A sentence for each side that is mostly in another language than its code, by py3langid on some pairs."""
+    sentences = []
+    for lines, language in zip(zip(*islice(pairs, LANGUAGE_PAIRS), strict=True), languages, strict=False):
+        texts = [" ".join(lines[start : start + 5]) for start in range(0, len(lines), 5)]  # one line is short
+        others = [str(identifier().classify(text)[0]) for text in texts if not is_in_language(text, language)]
+        if 2 * len(others) > len(texts):
+            other, count = Counter(others).most_common(1)[0]
+            share = f"{count} of {len(texts)} samples of its side look like {other}, by py3langid"
+            sentences.append(f"{language}: {share}. Are the languages right, and not swapped?")
+    return sentences
 
 
 def is_in_language(line: str, language: str) -> bool:

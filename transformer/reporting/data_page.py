@@ -102,12 +102,13 @@ def data_page(
 
 
 def lead(filtered: Mapping[str, Any], corpus: Mapping[str, Any]) -> str:
-    """How many pairs there are, how many each step dropped, and how many are left."""
+    """How many pairs there are, how many each step dropped, how many are left, and whether in other languages."""
     dropped, encode = filtered["pairs"] - filtered["kept"], corpus["dropped_pairs"]
+    left = " ".join([f"{corpus['train_pairs']:,} are left.", *filtered["languages"]])
     return (
         f"{filtered['pairs']:,} training pairs, {share(filtered['repeated'], filtered['pairs'])} of which occurred "
         f"before. The filter dropped {dropped:,}. The stage encode dropped {encode:,}, which have an empty side or "
-        f"more than {corpus['max_length']} subwords. {corpus['train_pairs']:,} are left."
+        f"more than {corpus['max_length']} subwords. {left}"
     )
 
 
