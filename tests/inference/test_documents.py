@@ -147,7 +147,7 @@ def test_only_a_line_feed_ends_a_line_of_a_catalogue(tmp_path, mark):
         ("Open\\tCtrl+O\\vx", ["Open", "Ctrl+O", "x"], "OPEN\tCTRL+O\vX"),
         ("-a   all\\n     files\\nb   c", ["-a", "all files", "b", "c"], "-A   ALL\n     FILES\nB   C"),
         ("ab  c\\na:  d", ["ab", "c", "a:", "d"], "AB  C\nA:  D"),
-        ("ab  c.  D\\nA  d.\\nBc.  D", ["ab  c.  D", "A  d.", "Bc.  D"], "AB  C.  D\nA  D.\nBC.  D"),
+        ("ab  c.  D\\nAbc d.  E", ["ab  c.  D", "Abc d.  E"], "AB  C.  D\nABC D.  E"),
     ],
 )
 def test_a_sentence_over_several_lines_is_one_and_what_is_around_stays(tmp_path, text, lines, translation):

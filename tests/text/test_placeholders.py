@@ -66,6 +66,7 @@ LINES = {  # line -> its placeholders
         "<b>",
     ],
     "`git log` `foo' und `bar', <code>x y</code>, eins[^1]": ["`git log`", "<code>x y</code>", "[^1]"],
+    "**ein Hund** im *Gras*, [Seite]{1}, 2*3 * 4, ***": ["**", "**", "*", "*", "[", "]{1}"],
     "{n, plural, one {# Hund} other {{a}s # Hunde}} {a}": ["{n, plural, one {# Hund} other {{a}s # Hunde}}", "{a}"],
     "-I sah -a und (-b), -C, E-a; -Ich, :name, [[Seite]]": ["-a", "-b", "-C"],
     "\U0001f3f4\U000e0067\U000e0062\U000e007f!": ["\U0001f3f4\U000e0067\U000e0062\U000e007f"],

@@ -33,6 +33,7 @@ KINDS = {  # the first kind that matches counts; add a kind here, and a line wit
     "e-mail address": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     "name in at signs": r"@[A-Za-z_]\w{0,40}@",
     "code": rf"`[^`'{_SPACE}](?:[^`'\n]{{0,60}}[^`'{_SPACE}])?`|<code>[^<>\n]{{1,60}}</code>|\[\^\w+\]",
+    "Markdown": r"(?<![\w*])\*{1,3}(?=[\w[])|(?<=[\w.!?:)\]])\*{1,3}(?![\w*])|!?\[(?=[^][]{1,200}\]\{\d+\})|\]\{\d+\}",
     "tag": (
         rf"</{_NAME}>|<{_NAME}(?:{_ATTRIBUTE})++ ?/?>|<{_NAME} ?/>|<(?i:{_TAGS}){_ATTRIBUTES} ?>"
         rf"|<(?P<tag>{_NAME}){_ATTRIBUTES}>(?=.{{0,1000}}?</(?P=tag)>)"
@@ -59,7 +60,7 @@ KINDS = {  # the first kind that matches counts; add a kind here, and a line wit
 }
 _PLACEHOLDER = regex.compile("|".join(KINDS.values()))
 _POSSIBLE = re.compile(
-    r"[%{<&@_$`^]|--|(?<!\w)-[A-Za-z]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
+    r"[%{<&@_$`^*]|--|(?<!\w)-[A-Za-z]|\d{5}|://|www\.|[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001ffff]"
 )
 _NUMBER = re.compile(f"([{NUMBERS}])")
 _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of its argument
