@@ -70,7 +70,7 @@ def measure(asked: argparse.Namespace, size: str) -> list[dict]:
     device = torch.device(asked.device)
     data = len(Vocabulary.load(asked.vocab)), Pairs.load(asked.ids, "train"), asked.batch_tokens
     precisions: tuple[Precision, ...] = ("float32", "bfloat16") if multiplies_bfloat16(device) else ("float32",)
-    names = [(program, precision) for program in asked.programs for precision in precisions]
+    names: list[tuple[str, Precision]] = [(each, precision) for each in asked.programs for precision in precisions]
     tasks = [Task(SIZES[size], *data, precision, device) for _, precision in names]
     updates = [PROGRAMS[program](task) for (program, _), task in zip(names, tasks, strict=True)]
     rounds: list[list[float]] = [[] for _ in names]

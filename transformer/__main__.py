@@ -72,6 +72,7 @@ def parse_options() -> argparse.Namespace:
     add_number(add, "--beam-size", search.beam_size, "hypotheses kept per sentence; 1: greedy")
     add_number(add, "--length-penalty", search.length_penalty, "alpha of ((5 + n) / 6)^alpha")
     add_number(add, "--extra-length", search.extra_length, "a translation has at most source subwords + this many")
+    add("--glossary", type=Path, metavar="FILE", help="a term, a tab and its translation in each line")
     add("--no-split", action="store_true", help="translate a line of several sentences as one")
     add("--replace-unk", action="store_true", help="replace <unk> by the source word it attends to; for whole words")
     add(
@@ -182,8 +183,9 @@ def print_remarks(remarks: RemarkCounts) -> None:
 
 def key_of(options: argparse.Namespace) -> str:
     """What translations depend on beside their lines, as a text: the files of the models, and the options."""
-    knobs = {name: value for name, value in vars(options).items() if name not in ("models", "input", "output")}
-    return json.dumps([knobs, *map(sha256, options.models)])
+    paths = ("models", "input", "output", "glossary")
+    knobs = {name: value for name, value in vars(options).items() if name not in paths}
+    return json.dumps([knobs, *map(sha256, [*options.models, *filter(None, [options.glossary])])])
 
 
 def translate_interactively(translator: Translator, options: argparse.Namespace) -> None:
@@ -218,6 +220,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise Mistake("There is no output: standard output is closed. Use --output FILE.")
     if is_document(options.input) and (options.alternatives or not (options.output and replaceable(options.output))):
         raise Mistake(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
+    if options.glossary and not options.glossary.is_file():
+        raise Mistake(f"--glossary {options.glossary}: no such file.")
     files = options.input, options.output
     if all(file and file.is_file() for file in files) and not is_document(files[0]) and files[1].samefile(files[0]):
         raise Mistake(f"--output {options.output} is the input, which would be lost. Name another file.")
@@ -246,7 +250,7 @@ def main() -> None:
         if sys.stdout:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         with open_input(options.input) as file:  # before the model is loaded, so that a missing file is noticed
-            translator = Translator.load(*options.models, engine=options.engine)
+            translator = Translator.load(*options.models, engine=options.engine, glossary=options.glossary)
             if worth := verdict(translator.scores):
                 print(f"{options.models[0]}: {escape_controls(worth)}", file=sys.stderr)
             if options.input is None and file.isatty():

@@ -186,8 +186,9 @@ def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
             partner[start], partner[place] = place, start
     if placeholders and len(block) <= MOST_TOKENS:
         return [piece_of(html, block, [*range(len(block))], partner, tags=True)]
-    plain = [bool(token.kind in (BLANK, TEXT) or _PLAIN.fullmatch(html, *token[:2])) for token in block]
-    plain = [each and plain[partner.get(place, place)] for place, each in enumerate(plain)]
+    texts = [token.kind in (BLANK, TEXT) for token in block]
+    plain = [bool(_PLAIN.fullmatch(html, *token[:2])) for token in block]
+    plain = [text or (place in partner and plain[place] and plain[partner[place]]) for place, text in enumerate(texts)]
     cuts = [*accumulate(not each for each in plain)]
     plain = [each and cuts[place] == cuts[partner.get(place, place)] for place, each in enumerate(plain)]
     runs = [[*run] for is_plain, run in groupby(range(len(block)), plain.__getitem__) if is_plain]

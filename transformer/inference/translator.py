@@ -21,6 +21,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.files import Mistake
 from transformer.inference.both_engines import check_ensemble, load_engine
 from transformer.inference.engine import Check, Engine, Progress
+from transformer.inference.glossary import Glossary
 from transformer.inference.remarks import remarks_on, repeats_itself
 from transformer.inference.translation import PairAttention, Sentence, SentencePair, Translation, join_translations
 from transformer.inference.wider_search import search_again
@@ -66,15 +67,17 @@ class Translator:
         self.engine, self.merges, self.vocabulary = engine, merges, vocabulary
         self.source, self.target = source, target
         self.seen_words = NO_WORDS
+        self.glossary: Glossary | None = None
         self.scores: Any = None  # of its test set, as model.json has them
         self.knows_letters = any(map(str.isalpha, "".join(vocabulary.subwords[len(SPECIALS) :])))
 
     @classmethod
-    def load(cls, *folders: Path | str, engine: str = "auto") -> Translator:
+    def load(cls, *folders: Path | str, engine: str = "auto", glossary: Path | None = None) -> Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
         engine: torch, ctranslate2, or auto: what is fastest here and computes the same; see both_engines.load_engine.
-        Raises Mistake for a folder without a model, and for folders that cannot be an ensemble.
+        glossary: a file of terms, see Glossary.load. Raises Mistake for a folder without a model, for folders that
+        cannot be an ensemble, and for a glossary if the model has no placeholders.
         """
         paths = [Path(folder) for folder in folders]
         first, *_ = contents = [read_model_json(path / "model.json") for path in paths]
@@ -92,6 +95,9 @@ class Translator:
         translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
         translator.seen_words = SeenWords(paths[0] / WORDS)
         translator.scores = first.get("scores") if len(paths) == 1 else None
+        if glossary and not translator.source.placeholders:
+            raise Mistake(f"{paths[0]} has no placeholders, which a glossary needs. Train it with placeholders: true.")
+        translator.glossary = Glossary.load(glossary) if glossary else None
         return translator
 
     def translate(self, lines: Iterable[str], split: bool = True, **settings: Any) -> list[str]:
@@ -194,7 +200,17 @@ class Translator:
                 [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
             ]
 
-        return self._in_frames(list(frames), translate, progress)
+        marked = [part._replace(core=self.mark_terms(part.core)) for part in frames]
+        every = self._in_frames(marked, translate, progress)
+        return [[replace(each, text=self.fill_terms(each.text)) for each in some] for some in every]
+
+    def mark_terms(self, line: str) -> str:
+        """A source line with placeholders in place of the terms of the glossary, if there is one."""
+        return self.glossary.mark(line) if self.glossary else line
+
+    def fill_terms(self, translation: str) -> str:
+        """A translation of a line of `mark_terms`, with the translations of its terms."""
+        return self.glossary.fill(translation) if self.glossary else translation
 
     def _in_frames(
         self, frames: list[Frame], translate: Callable[[list[str]], list[list[Translation]]], progress: Progress

@@ -71,14 +71,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a site whose pages may use this server, or *: https://example.org",
     )
+    parser.add_argument("--glossary", type=Path, metavar="FILE", help="a term, a tab and its translation in each line")
 
 
 def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace) -> None:
     """Serve models until a signal ends the process. find: called when the port is open."""
     settings = settings_of(options)
+    if options.glossary and len(options.models) > 1:
+        raise Mistake("--glossary is for one model. Serve the others without it, by a server of their own.")
     with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
-        server = Server([Model(entry) for entry in find()], settings)
+        server = Server([Model(entry, options.glossary) for entry in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
         here = address_host(EVERYWHERE.get(options.host) or options.host)

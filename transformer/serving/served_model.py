@@ -49,10 +49,12 @@ class ModelEntry:
 class Model:
     """A model that is ready to answer, also several threads at a time."""
 
-    def __init__(self, entry: ModelEntry):
-        """Load the model, for CTranslate2 if its folder has the export. Raises Mistake for a damaged folder."""
+    def __init__(self, entry: ModelEntry, glossary: Path | None = None):
+        """Load the model, for CTranslate2 if its folder has the export. Raises Mistake as Translator.load does."""
         self.entry, folder = entry, entry.folder
-        self.translator = Translator.load(folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch")
+        self.translator = Translator.load(
+            folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch", glossary=glossary
+        )
         self.translator.source.most_pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy
 
@@ -100,12 +102,14 @@ class Model:
         if self.torch is None:
             return {**answer, "hypotheses": [hypothesis(translation) for translation in translations]}
         before, core, after = frame(source)
+        core = self.translator.mark_terms(core)
         (subwords,) = self.translator.subwords([core])
         ids = self.translator.vocabulary.ids
         numbers = ids(subwords)
         targets = [ids(translation.subwords) for translation in translations]
         logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
-        protected = dict(zip(NUMBERS, protect(core)[1], strict=False)) if self.translator.source.placeholders else {}
+        values = map(self.translator.fill_terms, protect(core)[1] if self.translator.source.placeholders else ())
+        protected = dict(zip(NUMBERS, values, strict=False))
         single = self.translator.target.splitter == "unicode"
         return {
             **answer,
@@ -130,7 +134,7 @@ class Model:
             raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
             raise Mistake(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
-        (source,) = self.translator.subwords([frame(text).core])
+        (source,) = self.translator.subwords([self.translator.mark_terms(frame(text).core)])
         if max(len(source), len(target)) > MOST_MAPPED:
             raise Mistake(
                 f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "

@@ -48,6 +48,7 @@ def known_words(tokens: Counter[str], ends: Counter[str]) -> Counter[str]:
     words: Counter[str] = Counter()
     for token, count in tokens.items():
         words[token.removeprefix(SPACE)] += count
+    del words[""]  # before the number of a placeholder
     known = Counter({word: words[word] for word in sorted(words, key=lambda word: (-words[word], word))[:MOST_WORDS]})
     inside = sum(count for word, count in ends.items() if " " in word)
     weight = min(1.0, (ends.total() - inside) / max(1, inside))  # lines of many sentences have most ends inside
