@@ -17,6 +17,7 @@ from pipeline.workflow.params import Params
 from transformer.decoding.config import SamplingConfig, SearchConfig
 from transformer.model.attention import Attention
 from transformer.model.config import TransformerConfig
+from transformer.model.transformer import sinusoids
 from transformer.training.config import TrainConfig
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
@@ -59,7 +60,9 @@ def test_padding_does_not_change_the_states():
 def test_initial_weights_have_the_deviations_of_their_layers():
     model = tiny_model(vocabulary=500, key_size=3, tie_embeddings=False, positions="learned", max_positions=500)
     for name, weight in model.state_dict().items():
-        if name.startswith(("source", "target", "position", "projection")):
+        if name.startswith("position"):
+            torch.testing.assert_close(weight, sinusoids(500, 16).float())
+        elif name.startswith(("source", "target", "projection")):
             assert float(weight.std()) == pytest.approx(16**-0.5, rel=0.05), name
         elif name.endswith("bias"):
             assert not weight.any()

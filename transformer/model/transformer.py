@@ -154,9 +154,11 @@ class Transformer(nn.Module):
         self.encoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.decoder_norm = LayerNorm(d_model) if pre else nn.Identity()
         self.dropout = config.dropout
-        for module in (self.source_embedding, self.target_embedding, self.projection, self.position_embedding):
+        for module in (self.source_embedding, self.target_embedding, self.projection):
             if module is not None:
                 nn.init.normal_(module.weight, std=d_model**-0.5)
+        if self.position_embedding is not None:  # starts as the sinusoids
+            self.position_embedding.weight.data.copy_(sinusoids(config.max_positions, d_model))
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Source ids (B, S) and target ids (B, T), padded with 0, to states (B, T, D). Targets start with <s>."""
