@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -40,25 +40,26 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def lines_per_second(translator: Translator, batches: cycle, beam_size: int, seconds: float) -> float:
-    """How many lines a translator translates in a second."""
-    start, count = time.perf_counter(), 0
-    while not count or time.perf_counter() - start < seconds:
-        lines = next(batches)
-        translator.translate(lines, beam_size=beam_size)
-        count += len(lines)
-    return count / (time.perf_counter() - start)
+def lines_per_second(translator: Translator, batches: list[list[str]], beam_size: int, seconds: float) -> list[float]:
+    """How many lines a translator translates in a second, and of how many batches, until the time has passed."""
+    start, lines, done = time.perf_counter(), 0, 0
+    while done < len(batches) and (not done or time.perf_counter() - start < seconds):
+        translator.translate(batches[done], beam_size=beam_size)
+        lines += len(batches[done])
+        done += 1
+    return [lines / (time.perf_counter() - start), done]
 
 
 def measure(asked: argparse.Namespace, translators: dict[str, Translator], beam_size: int, batch: int) -> list[dict]:
-    """A row for each engine: the median of its rounds, which take turns."""
-    lines = [*chunks(read_lines(asked.text), batch)]
+    """A row for each engine: the median of its rounds, which take turns on the same lines."""
+    every = [*chunks(read_lines(asked.text), batch)]
     rounds: dict[str, list[float]] = {engine: [] for engine in translators}
-    batches = {engine: cycle(lines) for engine in translators}
     for number in range(asked.rounds + 1):
+        batches, seconds = every, asked.seconds * min(number, 1)  # the first round is not timed
         for engine, translator in translators.items():
-            rate = lines_per_second(translator, batches[engine], beam_size, asked.seconds * min(number, 1))
-            rounds[engine] += [rate] * min(number, 1)  # the first round is not timed
+            rate, done = lines_per_second(translator, batches, beam_size, seconds)
+            batches, seconds = batches[: int(done)], math.inf  # those of torch, the slowest
+            rounds[engine] += [rate] * min(number, 1)
     speed = {engine: median(rates) for engine, rates in rounds.items()}
     return [
         {

@@ -16,7 +16,7 @@ from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import PAD
 from transformer.training.batches import Batches
 from transformer.training.config import Precision, TrainConfig
-from transformer.training.distributed import World, prepare_process
+from transformer.training.distributed import World
 from transformer.training.train_step import Trainer, seed_everything
 
 SMOOTHING = DROPOUT = 0.1  # of every program
@@ -89,7 +89,6 @@ def ours(task: Task, compile: bool = False) -> Update:
     sizes = {**vars(task.size), **rates, "max_positions": int(task.pairs.longest.max()) + 1}
     model = Transformer(TransformerConfig(task.vocabulary, **sizes, norm="pre"))
     config = train_config(task.batch_tokens, WARMUP, task.precision, compile)
-    prepare_process()
     return Trainer(model, task.pairs, task.pairs, World(device=task.device), config).update
 
 

@@ -24,6 +24,7 @@ from transformer.model.cpu import multiplies_bfloat16
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
 from transformer.training.config import Precision
+from transformer.training.distributed import prepare_process
 
 PROGRAMS = {"ours": ours, "compiled": partial(ours, compile=True), "torch": torch_layers}
 COLUMNS = {
@@ -95,6 +96,7 @@ def measure(asked: argparse.Namespace, size: str) -> list[dict]:
 
 def main() -> None:
     asked = options()
+    prepare_process()
     require(asked.ids, asked.vocab)
     rows = [row for size in asked.size for row in measure(asked, size)]
     print(text_table(rows, COLUMNS))

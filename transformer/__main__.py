@@ -31,7 +31,7 @@ try:
     from transformer.decoding.config import SamplingConfig, SearchConfig
     from transformer.files import escape_controls, sha256
     from transformer.inference.both_engines import ENGINES
-    from transformer.inference.documents import is_document, read_document, translate_document
+    from transformer.inference.documents import PO, is_document, read_document, translate_document
     from transformer.inference.engine import Progress
     from transformer.inference.lines import (
         count_lines,
@@ -222,8 +222,10 @@ def check_options(options: argparse.Namespace) -> None:
         raise Mistake(f"{options.input} is no plain text. It needs --output FILE, and no --alternatives.")
     if options.glossary and not options.glossary.is_file():
         raise Mistake(f"--glossary {options.glossary}: no such file.")
+    if options.glossary and options.sample:
+        raise Mistake("--glossary is for translations that are searched. Leave out --sample.")
     files = options.input, options.output
-    if all(file and file.is_file() for file in files) and not is_document(files[0]) and files[1].samefile(files[0]):
+    if all(file and file.is_file() for file in files) and files[0].suffix.lower() != PO and files[1].samefile(files[0]):
         raise Mistake(f"--output {options.output} is the input, which would be lost. Name another file.")
     for folder in options.models:
         if not folder.is_dir():

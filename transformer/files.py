@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -126,7 +127,8 @@ def decode_line(line: bytes, name: str, number: int, most: int) -> str:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         position = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
-        remedy = f"Convert the file, for example: iconv -f {probable_encoding(line)} -t UTF-8 {name} > new.txt"
+        command = f"iconv -f {probable_encoding(line)} -t UTF-8 {quote(name)} > new{Path(name).suffix}"
+        remedy = f"Convert it from its encoding, for example: {command}"
         raise Mistake(f"{position}: not UTF-8 ({error.reason}). {remedy}") from None
     if "\0" in text:
         raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or give a text file.")

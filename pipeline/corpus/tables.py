@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -133,10 +134,11 @@ class Table:
                 break
             source, target = find_columns(row, below, self.languages, exactly=place > titles)
             if self.columns:
-                over_number = (n.isdecimal() > name.isdecimal() for name, n in zip(row, below, strict=False))
-                named = any(column in row for column in self.columns if not column.isdecimal())
-                known = named or (source, target) != (None, None) or (place == titles and any(over_number))
                 found = [column_index(column, row) for column in self.columns]
+                others = [pair for n, pair in enumerate(zip(row, below, strict=False)) if n not in found]
+                over_number = place == titles and any(n.isdecimal() > name.isdecimal() for name, n in others)
+                named = any(column in row for column in self.columns if not column.isdecimal())
+                known = named or bool({source, target} & {*found} - {None}) or over_number
                 source, target = found if known or self._ends(*JSON) else (None, None)
             if source is not None and target is not None and source != target:
                 return Start(sheet, row, place + 1, (source, target))
@@ -193,18 +195,24 @@ def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[s
     """The rows of a text by csv.reader. Raises csv.Error with the line at which it is no table."""
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True, skipinitialspace=True)
-    rows, width, first = list[list[str]](), 0, 1
+    rows, starts, width, first = list[list[str]](), list[int](), 0, 1
     try:
         for row in reader:
             rows.append(row)
             width = max(width, len(row)) if len(rows) <= HEAD else width
             if len(row) > width or (len(rows) == HEAD and width == 1):
                 raise csv.Error("one column only" if width == 1 else f"{len(row)} columns, but {width} above")
-            if sum("\n" in cell for cell in row) == 1 and all(
-                line.count(separator) == width - 1 for line in lines[first - 1 : reader.line_num]
-            ):
+            parts = [line.strip().split(separator) for line in lines[first - 1 : reader.line_num]]
+            if sum("\n" in cell for cell in row) == 1 and all(len(part) == width and all(part) for part in parts):
                 raise csv.Error("a quote that takes in the next lines")
+            starts.append(first)
             first = reader.line_num + 1
+        sizes = [max((n for n, cell in enumerate(row, start=1) if cell), default=0) for row in rows]
+        usual = Counter(size for size in sizes[:HEAD] if size > 1).most_common(1)
+        wide = [n for n, size in enumerate(sizes) if usual and size > usual[0][0]]
+        if wide:
+            first = starts[wide[0]]
+            raise csv.Error(f"{sizes[wide[0]]} columns, but {usual[0][0]} in most of the first rows")
     except csv.Error as error:
         raise csv.Error(f":{first}: {error}") from None
     return rows
@@ -240,7 +248,7 @@ def find_columns(
             lambda name: name == language.tag,
             lambda name: re.sub(r"\s*[(\[].*", "", name) in language,  # English (US)
             lambda name: name.rpartition(".")[2] in language,
-            lambda name: not exactly and any(map(language.__contains__, words_of_name(name))),
+            lambda name: not exactly and not sides and any(map(language.__contains__, words_of_name(name))),
             lambda name: name.rpartition(".")[2] in side,
             lambda name: not exactly and bool(words_of_name(name) & side),
         ]
@@ -250,7 +258,9 @@ def find_columns(
         return indices[0] if len(indices) == 1 else None
 
     following = [cell.casefold() for cell in (*below, *[""] * len(header))]
-    names = ["" if cell.isdecimal() else name.casefold() for name, cell in zip(header, following, strict=False)]
+    cells = zip(header, following, strict=False)
+    names = ["" if cell.isdecimal() or "://" in name else name.casefold() for name, cell in cells]
+    sides = all(not side.isdisjoint(names) for side in SIDES)  # then a column "MT (en)" is neither
     source, target = map(column, names_of_both(languages), SIDES)
     return source, target
 
@@ -328,10 +338,11 @@ def read_objects(path: Path) -> Rows:
     Raises Mistake with the place.
     """
     with open_file(path) as file:
-        text = b"".join(file).decode("utf-8-sig")
+        lines = (decode_line(line, str(path), number, LONGEST_LINE) for number, line in enumerate(file, start=1))
+        text = "".join(lines).removeprefix("\ufeff")
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = []
         for number, line in enumerate(text.split("\n"), start=1):
             try:
@@ -357,5 +368,7 @@ def read_objects(path: Path) -> Rows:
 
 
 def text_of(value: Any) -> str:
-    """A value of a table as text, of which `_x000D_` is a line end of Excel. What is no text, or NULL, is empty."""
+    """A value of a table as text, of which `_x000D_` is a line end of Excel. NULL, a date and nothing are empty."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+        return f"{value:.15g}"
     return value.replace("_x000D_", "\n") if isinstance(value, str) and value != "\\N" else ""

@@ -7,26 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from pipeline.training.identity import code_keys
 from pipeline.training.job import CODE as TRAINING
 from pipeline.training.job import TrainingJob
 from pipeline.workflow.stage import bar
 from pipeline.workflow.versions import installed_version
-from transformer.corpora.filtering import Screen, mark_duplicates, rule_names
-from transformer.corpora.overlap import TestText
-from transformer.corpora.rules import FilterConfig
-from transformer.corpora.text_files import lines_of
 from transformer.files import chunks, content_key, read_lines, sha256, write_lines
 from transformer.inference.torch_engine import TorchEngine
 from transformer.inference.translator import Translator
 from transformer.model.averaging import mean_weights
 from transformer.model.transformer import Transformer
-from transformer.text.blocks import blocks
 from transformer.text.bpe import Merges
 from transformer.text.pairs import IdPair, Pairs
-from transformer.text.vocabulary import BOS
 from transformer.text.words import Side
 from transformer.training.checkpoints import CheckpointStore, TrainingState
 from transformer.training.distributed import World
@@ -110,35 +102,15 @@ def kept_lines(text: Path, pairs: Pairs) -> Iterator[str]:
             next_kept = next(kept, None)
 
 
-def fitting_lines(text: Path, translator: Translator, max_length: int) -> Iterator[str]:
-    """The lines of a text, plain or .gz. A line of more than max_length subwords is replaced by an empty one."""
-    for line in lines_of(text):
-        yield line if len(translator.subwords([line])[0]) <= max_length else ""
-
-
-def clean_pairs(source: Path, target: Path, config: FilterConfig, languages: tuple[str, str]) -> Iterator[NumberedPair]:
-    """The pairs of two files that the rules of the filter keep, each with the number of its line, from 1."""
-    screened, before = map(Screen(config, *languages, TestText({})), blocks(source, target)), 0
-    for block, reasons in mark_duplicates(screened, rule_names(config, *languages)):
-        sources, targets = block.block.lines()
-        for row in np.flatnonzero(reasons == 0).tolist():
-            yield sources[row], targets[row], before + row + 1
-        before += block.block.count
-
-
-def added_pairs(
-    pairs: Iterable[NumberedPair], translator: Translator, max_length: int, tagged: bool = False
-) -> Iterator[IdPair]:
+def added_pairs(pairs: Iterable[NumberedPair], translator: Translator, max_length: int) -> Iterator[IdPair]:
     """The ids of pairs whose sides fit max_length.
 
-    translator: made the sources of the targets. The placeholders of a pair get new numbers. tagged: each source begins
-    with <s>, which no other source has, so that the model tells translated sources from real ones (Caswell et al. 2019,
-    "Tagged Back-Translation").
+    translator: made the sources of the targets. The placeholders of a pair get new numbers.
     """
     forward = Translator(
         translator.engine, translator.merges, translator.vocabulary, translator.target, translator.source
     )
     for translation, line, number in pairs:
-        ids = [forward.vocabulary.ids(side) for side in forward.split_pair(translation, line)]
-        if all(1 <= len(side) <= max_length - tagged for side in ids):
-            yield [BOS] * tagged + ids[0], ids[1], number
+        source, target = [forward.vocabulary.ids(side) for side in forward.split_pair(translation, line)]
+        if min(len(source), len(target)) >= 1 and max(len(source), len(target)) <= max_length:
+            yield source, target, number

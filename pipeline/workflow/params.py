@@ -42,7 +42,6 @@ Config = TypeVar("Config", bound="DataclassInstance")
 Word = Annotated[str, Field(min_length=1)]
 DEEPEST, LARGEST = 20, 100_000  # lists and mappings within each other; bytes of a params.yaml
 MOST_NAMED = 4  # wrong knobs in one message
-TRAIN_TARGETS = "recipes/targets"  # the value of mono_path for the targets of train
 TEST_SET = re.compile(r"(?!train|valid$)[A-Za-z0-9][\w.-]*")
 
 
@@ -90,8 +89,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     device_tokens: Count
     max_steps: Count
     back_translation_steps: CountOrNone
-    mono_path: Word
-    mono_ratio: Positive
     label_smoothing: Share
     precision: Precision
     deterministic: bool
@@ -189,10 +186,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
                 )
         if self.average_last > self.keep:
             wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
-        if self.mono_path != TRAIN_TARGETS and not self.back_translation_steps:
-            wrong.append(
-                f"mono_path={self.mono_path} is not read with back_translation_steps=0; set that, for example to 2400"
-            )
         if self.replace_unk and self.bpe_merges:
             wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
         if self.replace_unk and self.engine == "ctranslate2":

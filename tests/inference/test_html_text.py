@@ -70,6 +70,7 @@ def translated(html, placeholders=False, change=str.upper):
         ("<div translate='no'>a <div>b</div> c</div> d <b translate=no>e</b> f", ["d", "f"]),
         ("<p title='a>b' data-x=\"<p>no\">Hello</p><a hre", ["Hello"]),
         ("I <3 you, 1 < 2", ["I <3 you, 1 < 2"]),
+        ("{% if a > b %}<p>Open {{ n|f:'>' }} now</p>{# note #}", ["Open", "now"]),
     ],
 )
 def test_sentences_of_html_are_whole_without_placeholders(html, lines):
@@ -80,8 +81,8 @@ def test_sentences_of_html_are_whole_without_placeholders(html, lines):
     ("html", "line", "translation", "expected"),
     [
         ("<p>A <b>b</b> c</p>", 'A <x id="1"/>b<x id="3"/> c', '<x id="1"/>B<x id="3"/> C a', "<p><b>B</b> C a</p>"),
-        ("<i>A <br>b</i>", 'A <x id="2"/>b', 'A <x id="2"/>B', "<i>A <br>B</i>"),
-        ("A <code>x<y</code> b", 'A <x id="1"/> b', 'B <x id="1"/> a', "B <code>x<y</code> a"),
+        ("<i>A <img>b</i>", 'A <x id="2"/>b', 'A <x id="2"/>B', "<i>A <img>B</i>"),
+        ("A <code>x&lt;y</code> b", 'A <x id="1"/> b', 'B <x id="1"/> a', "B <code>x&lt;y</code> a"),
         # What loses a tag, nests wrongly, has one twice or empties a link is translated again without tags.
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', "A b c", "A B C"),
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', '<x id="3"/>A<x id="1"/>', "A B C"),

@@ -13,18 +13,13 @@ from support.tiny import stage
 
 from transformer.files import read_lines, sha256
 from transformer.text.pairs import Pairs
-from transformer.text.vocabulary import BOS
 
 pytestmark = pytest.mark.full
-
-
-MONO = {"mono_path": "mono.txt", "mono_ratio": 0.1}
 
 
 def back_place(project: Path, folder: Path, steps: int = 160, **changes) -> Path:
     """A folder in which the stage back_translate can run."""
     training_place(project, folder, back_translation_steps=steps, d_model=32, warmup=40, **changes)
-    shutil.copy(project / "data/raw/valid.tgt", folder / "mono.txt")
     shutil.copytree(project / "data/raw", folder / "data/raw")
     shutil.copy(project / "data/bpe.codes", folder / "data/bpe.codes")
     return folder
@@ -57,9 +52,8 @@ def test_back_translation_adds_pairs_that_training_uses(project, tmp_path):
     assert trained(place) != with_both
 
 
-@pytest.mark.parametrize("changes", [{}, MONO], ids=["train", "mono_path"])
-def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path, changes):
-    unkilled, killed = (back_place(project, tmp_path / name, **changes) for name in ("unkilled", "killed"))
+def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path):
+    unkilled, killed = (back_place(project, tmp_path / name) for name in ("unkilled", "killed"))
     assert stage("back_translate", unkilled).returncode == 0
     process = start("back_translate", killed)
     wait_for_state(killed, process)
@@ -70,24 +64,8 @@ def test_a_killed_back_translation_ends_in_the_same_bytes(project, tmp_path, cha
     assert sha256(killed / "data/back") == sha256(unkilled / "data/back")
 
 
-def test_text_of_the_target_side_gives_tagged_sources_and_real_targets(project, tmp_path):
-    place = back_place(project, tmp_path / "place", **MONO)
-    assert stage("back_translate", place).returncode == 0
-    real, both = (Pairs.load(place / "data" / name, "train") for name in ("ids", "back"))
-    count = json.loads((place / "data/back/back.json").read_text())["translated_pairs"]
-    assert 0 < count == len(both) - len(real) <= round(0.1 * len(real))
-    sources = [source.tolist() for source in both.source]
-    assert [BOS in source for source in sources] == [False] * len(real) + [True] * count
-    assert all(source.index(BOS) == 0 for source in sources[len(real) :])
-    lines = list(read_lines(place / "mono.txt"))
-    assert list(read_lines(place / "data/back/train.tgt")) == lines[: round(0.1 * len(real))]
-    assert "mono.txt line" in both.name_lines("train", [int(both.lines[-1])])
-
-
-@pytest.mark.parametrize("changes", [{}, MONO])
-def test_two_processes_give_the_same_back_translations(project, tmp_path, changes):
-    settings = {"steps": 40, "precision": "float64", **changes}
-    places = [back_place(project, tmp_path / name, **settings) for name in ("alone", "pair")]
+def test_two_processes_give_the_same_back_translations(project, tmp_path):
+    places = [back_place(project, tmp_path / name, steps=40, precision="float64") for name in ("alone", "pair")]
     for place, environment in zip(places, ({}, {"DEVICES": "2"}), strict=True):
         done = stage("back_translate", place, env=environment)
         assert done.returncode == 0, done.stderr

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.tiny import ROOT, tiny_model
+from support.tiny import tiny_model
 
 from pipeline.training import back_translations
-from pipeline.training.back_translations import Translations, added_pairs, clean_pairs, fitting_lines
-from pipeline.workflow.params import Params
-from transformer.corpora.rules import FilterConfig
+from pipeline.training.back_translations import Translations, added_pairs
 from transformer.files import write_lines
 from transformer.inference.translator import Translator
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
-from transformer.text.vocabulary import BOS, SPECIALS, Vocabulary
+from transformer.text.vocabulary import SPECIALS, Vocabulary
 from transformer.text.words import Side
 from transformer.training.distributed import World
 
@@ -86,8 +83,7 @@ def test_placeholders_of_back_translations_are_numbered_anew():
     numbered = [("%s A {x}", "b {x} %s", 4), ("a " * 7, "b", 7)]
     source, target = map(vocabulary.ids, (["▁", "①", "▁a", "▁", "②"], ["▁b", "▁", "②", "▁", "①"]))
     assert list(added_pairs(numbered, translator, 6)) == [(source, target, 4)]
-    assert list(added_pairs(numbered, translator, 6, tagged=True)) == [([BOS, *source], target, 4)]
-    assert list(added_pairs(numbered, translator, 5, tagged=True)) == []
+    assert list(added_pairs(numbered, translator, 4)) == []
 
 
 def test_the_model_that_translates_back_is_the_mean_of_the_last_third(monkeypatch):
@@ -105,22 +101,3 @@ def test_the_model_that_translates_back_is_the_mean_of_the_last_third(monkeypatc
     translator = back_translations.back_translator(training, store, state, Path(), World())  # type: ignore[arg-type]
     assert averaged == ["weights 50", "weights 60"]
     assert (translator.source.language, translator.target.language) == ("en", "de")
-
-
-class Words:
-    """A translator whose subwords are words."""
-
-    def subwords(self, lines: list[str]) -> list[list[str]]:
-        return [line.split() for line in lines]
-
-
-def test_the_rules_of_the_filter_clean_pairs_of_mono_path(tmp_path):
-    with gzip.open(tmp_path / "mono.de.gz", "wt", encoding="utf-8") as file:
-        file.write("eins\nviel zu lange Zeile\neins\nzwei\n")
-    lines = list(fitting_lines(tmp_path / "mono.de.gz", Words(), 3))  # type: ignore[arg-type]
-    assert lines == ["eins", "", "eins", "zwei"]
-    for name, text in (("a.src", ["one", "", "one", "two"]), ("a.tgt", lines)):
-        write_lines(tmp_path / name, text)
-    config = Params.load(ROOT / "recipes/toy.yaml").replace(filter_duplicates="pair").take(FilterConfig)
-    clean = clean_pairs(tmp_path / "a.src", tmp_path / "a.tgt", config, ("en", "de"))
-    assert list(clean) == [("one", "eins", 1), ("two", "zwei", 4)]

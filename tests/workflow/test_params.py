@@ -64,7 +64,6 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, va
         ({"log_every": 20, "save_every": 30}, "log_every=20 does not divide save_every=30"),
         ({"log_every": 10, "save_every": 5}, r"for example save_every=10\. Correct"),
         ({"back_translation_steps": 40}, "save_every=30 does not divide back_translation_steps=40"),
-        ({"mono_path": "news.en"}, "mono_path=news.en is not read with back_translation_steps=0; set that"),
         ({"average_last": 50}, "average_last=50 exceeds keep=5"),
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),
         ({"replace_unk": "true"}, "replace_unk=true needs bpe_merges=0, got bpe_merges=1000"),

@@ -21,6 +21,7 @@ LinePair = tuple[str, str]
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 VALID = ("validation", "dev", "val", "devtest")  # other names of valid
 _REMEDIES = {  # how to convert a file of a format that is not read -> endings of its name
+    "md2po --no-code-blocks --no-frontmatter -t SOURCE TARGET train.po": "md markdown",
     "xliff2po {0} train.po": "xliff xlf sdlxliff mqxliff",
     "ffmpeg -i {0} NEW.srt": "vtt",
     "save it as .xlsx": "xls xlsb ods numbers",
@@ -35,7 +36,6 @@ _REMEDIES = {  # how to convert a file of a format that is not read -> endings o
         for tool, ends in {
             "sub": "srt sub ssa ass",
             "html": "html htm",
-            "md": "md markdown",
             "prop": "properties strings",
             "yaml": "yaml yml",
             "android": "xml",

@@ -35,17 +35,20 @@ CONVERTED = {f".{name}": name for name in ("ini", "json", "md", "mdx", "php", "r
 CONVERTED |= {".markdown": "md", ".properties": "prop", ".yml": "yaml"}
 CONVERTED |= dict.fromkeys((".ass", ".srt", ".ssa", ".sub"), "sub")
 OPTIONS: dict[str, str] = dict.fromkeys(("md", "mdx"), " --no-code-blocks --no-frontmatter")
+_OTHER = (
+    ".xml .strings .arb .vtt .docx .odt .pdf .epub .rtf .ipynb .eml .svg .vue .jsx .ftl .xcstrings .plist .org .rmd"
+)
 REFUSED = {  # no plain text -> why
     **dict.fromkeys((".xliff", ".xlf"), "Its converters lose elements inside a text. Give the .po that it was made of"),
     **dict.fromkeys((".tmx", ".tsv", ".csv", ".jsonl"), "It has texts of both sides. Train with it, or give one side"),
-    **dict.fromkeys((".xml", ".strings", ".arb", ".vtt", ".docx", ".odt", ".pdf"), "Give its sentences, one a line"),
+    **dict.fromkeys(_OTHER.split(), "Give its sentences, one a line"),
     **dict.fromkeys((".rst", ".adoc", ".tex"), "If it is plain, type `python -m transformer MODEL < {}`"),
     ".ts": "Type `lconvert {} -o a.po` of Qt, translate a.po, then `lconvert a.po -o OUTPUT.ts`",
     ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
     ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
 }
-# White space between columns: with a tab, control character or separator; three spaces; two, if not after a full stop.
-_RUN = re.compile(r"(?<=\S)(?:[^\S\n]*[\t\v\f\r\x1c-\x1f\x85\u2028\u2029][^\S\n]*| {3,}|(?<![.!?])  )(?=\S)")
+_RUN = re.compile(r"(?<=\S)(?:[^\S\n]{2,}+|[^\S\n ])(?=\S)")  # white space that may be between columns
+_CONTROL = re.compile(r"[\t\v\f\r\x1c-\x1f\x85\u2028\u2029]")
 _BREAK = re.compile(r"(?<=\S)[^\S\n]*\n[^\S\n]*")
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
@@ -165,7 +168,8 @@ def columns_of(lines: list[str]) -> list[list[str]]:
     places = Counter(run.end() for line in lines for run in _RUN.finditer(line))
 
     def cut(run: re.Match[str]) -> str:
-        return f"\n{run[0]}\n" if run[0] != "  " or places[run.end()] > 1 else run[0]
+        two = run[0] == "  " and run.string[run.start() - 1] not in ".!?" and places[run.end()] > 1
+        return f"\n{run[0]}\n" if two or len(run[0]) > 2 or _CONTROL.search(run[0]) else run[0]
 
     return [_RUN.sub(cut, line).split("\n") for line in lines]
 
@@ -196,7 +200,8 @@ def read_document(path: Path, source: str, target: str, placeholders: bool) -> D
     try:
         return HtmlText(path.read_bytes().decode(), placeholders)
     except UnicodeDecodeError as error:
-        remedy = f"Convert it: iconv -f {probable_encoding(error.object)} -t UTF-8 {path} >NEW"
+        command = f"iconv -f {probable_encoding(error.object)} -t UTF-8 {path} > new{path.suffix}"
+        remedy = f"Convert it, such as by `{command}`, and correct the charset in it."
         raise Mistake(f"{path} is not UTF-8 at byte {error.start + 1}. Nothing was translated. {remedy}") from None
 
 

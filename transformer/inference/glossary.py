@@ -8,8 +8,9 @@ from pathlib import Path
 
 from transformer.files import Mistake, read_lines
 from transformer.text.characters import normalise
+from transformer.text.placeholders import change_text
 
-_MARKED = re.compile(r'<term id="(\d+)"/>')
+_MARKED = re.compile(r'<term id="(\d{1,9})"/>')
 
 
 class Glossary:
@@ -39,11 +40,17 @@ class Glossary:
         return cls(terms)
 
     def mark(self, line: str) -> str:
-        """A source line with a placeholder in place of each term."""
+        """A source line with a placeholder in place of each term that is outside its own placeholders."""
         if _MARKED.search(line):
             return line
-        return self._terms.sub(lambda match: f'<term id="{self.numbers[match[0]]}"/>', line)
 
-    def fill(self, translation: str) -> str:
-        """The translation of a line of `mark` with the translations of its terms."""
+        def mark_text(text: str) -> str:
+            return self._terms.sub(lambda match: f'<term id="{self.numbers[match[0]]}"/>', text)
+
+        return change_text(normalise(line, "nfc"), mark_text)
+
+    def fill(self, line: str, translation: str) -> str:
+        """The translation of a line of `mark` with the translations of its terms. line: before `mark`."""
+        if _MARKED.search(line):
+            return translation
         return _MARKED.sub(lambda match: self.translations[int(match[1])], translation)

@@ -15,26 +15,33 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-_SINGLE = "code|kbd|samp|svg|math"  # inside a sentence, copied with all that they hold
-_COPIED = f"{_SINGLE}|script|style|pre|textarea|xmp|iframe|noembed|noframes|template"
+_RAW = "script|style|textarea|xmp|iframe|noembed|noframes"  # hold no tags, and are copied
+_COPIED = ("code", "kbd", "samp", "svg", "math", "pre", "template")  # with all that they hold
+_VOID = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr").fullmatch  # no end tag
+_LIKE = ("li", "p", "td", "th", "tr", "dt", "dd", "option")  # end where the next one of their name begins
 _EMPHASIS = "b|i|em|strong|u|small|span|sub|sup"
 _INLINE = re.compile(  # inside a sentence; all other elements are blocks, or borders of blocks
-    f"/?(?:{_EMPHASIS}|a|abbr|acronym|bd[io]|big|cite|data|del|dfn|font|ins|mark|q|r[pt]|ruby|s|strike|time|tt|var)"
+    f"/?(?:{_EMPHASIS}|a|abbr|acronym|bd[io]|big|cite|code|data|del|dfn|font|img|ins|kbd|mark|math|q|r[pt]|ruby|s|samp"
+    "|strike|svg|time|tt|var|wbr)"
 )
-_PLAIN = re.compile(f"</?(?:{_EMPHASIS})>", re.IGNORECASE)  # emphasis without attributes
+_PLAIN = re.compile(f"</?(?:{_EMPHASIS})>", re.IGNORECASE | re.ASCII)  # emphasis without attributes
 _S = " \t\n\f\r"  # what HTML takes for white space
 _ATTRIBUTES = (  # as a browser reads them: a quoted value may hold `<` and `>`
     rf"(?:[{_S}/]++|[^{_S}/>][^{_S}/>=]*+"
     rf"""(?:[{_S}]*+=[{_S}]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|(?!["'])[^{_S}>]*+))?+)*+"""
 )
+_CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"<({_COPIED})(?=[{_S}/>]){_ATTRIBUTES}(?<!/)>.*?(?:</\1(?=[{_S}/>])[^>]*+(?:>|\Z)|\Z)"
+    rf"<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}"
+    rf".*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
+    r"|\{%[^%]{0,200}+%\}|\{\{[^{}]{0,200}+\}\}|\{#[^#]{0,200}+#\}"  # of templates
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
-    rf"|<(/?[a-z][^{_S}/>]*+)({_ATTRIBUTES})(?:>|\Z)",
-    re.DOTALL | re.IGNORECASE,
+    rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
+    re.DOTALL | re.IGNORECASE | re.ASCII,
 )
-_UNTRANSLATED = re.compile(rf"""[{_S}]translate[{_S}]*=[{_S}]*["']?no(?![\w-])""", re.IGNORECASE)
-_NUMBER, _ESCAPED_NUMBER = re.compile(r'<x id="(\d+)"/>'), re.compile(r'&lt;x id="(\d+)"/&gt;')
+_LONG_NUMBER = re.compile(r"(?<=&#)\d{9,}")  # of a character, which Python would not read
+_UNTRANSLATED = re.compile(rf"""[{_S}]translate[{_S}]*=[{_S}]*["']?no(?![\w-])""", re.IGNORECASE | re.ASCII)
+_NUMBER, _ESCAPED_NUMBER = re.compile(r'<x id="(\d{1,9})"/>'), re.compile(r'&lt;x id="(\d{1,9})"/&gt;')
 MOST_TOKENS = 200  # of a block whose tags are placeholders
 BLANK, TEXT, TAG, SINGLE, BORDER = range(5)  # kinds of tokens; BLANK: white space. SINGLE: markup that has no end tag
 
@@ -132,46 +139,69 @@ class HtmlText:
         return "".join([*parts, self.html[last:]])
 
 
+def characters(html: str) -> str:
+    """The text that HTML without tags spells."""
+    return unescape(_LONG_NUMBER.sub("9999999", html))
+
+
 def tokens(html: str) -> Iterator[Token]:
     """The texts and the markup of HTML, in their order."""
     last = 0
     for match in [*_MARKUP.finditer(html), None]:
         start, end = match.span() if match else (len(html), len(html))
         if start > last:
-            yield Token(last, start, TEXT if unescape(html[last:start]).strip() else BLANK)
+            yield Token(last, start, TEXT if characters(html[last:start]).strip() else BLANK)
         if match:
-            copied, name, attributes = (group.lower() if group else "" for group in match.groups())
-            single = not copied + name or copied in _SINGLE.split("|") or name in ("br", "img", "wbr")
-            inline = _INLINE.fullmatch(name)
-            kind = SINGLE if single or (inline and attributes.endswith("/")) else TAG if inline else BORDER
-            yield Token(start, end, kind, name)
+            name = (match[2] or "").lower()
+            inline = not match[1] and (not name or _INLINE.fullmatch(name))
+            yield Token(start, end, BORDER if not inline else TAG if name and not _VOID(name) else SINGLE, name)
         last = end
 
 
 def blocks(html: str) -> Iterator[list[Token]]:
-    """The tokens of each block that has a text. Two line breaks in a row end a block."""
-    following, block, last = tokens(html), [], ""
-    for token in following:
-        if token.kind in (TAG, BORDER) and token.name[:1] != "/" and _UNTRANSLATED.search(html, *token[:2]):
-            token = whole_element(token, following)
-        if token.kind == BORDER or token.name == last == "br":
-            if any(each.kind == TEXT for each in block):
-                yield block
-            block = []
-        else:
+    """The tokens of each block that has a text. A line break ends a block, as the end of a sentence may be there."""
+    every, block, place = [*tokens(html)], [], 0
+    while place < len(every):
+        token = every[place]
+        following = place + 1
+        if token.name in _COPIED or (
+            token.kind != TEXT and token.name[:1] != "/" and _UNTRANSLATED.search(html, *token[:2])
+        ):
+            following = end_of_element(html, every, place)
+            token = Token(token.start, every[following - 1].end, BORDER if token.kind == BORDER else SINGLE)
+        place = following
+        if token.kind != BORDER:
             block.append(token)
-        last = last if token.kind == BLANK else token.name
+            continue
+        if any(each.kind == TEXT for each in block):
+            yield block
+        block = []
     if any(each.kind == TEXT for each in block):
         yield block
 
 
-def whole_element(start: Token, following: Iterator[Token]) -> Token:
-    """The element that a start tag begins, as one token. following: the tokens after the tag."""
-    depth, end = 1, start.end
-    while depth and (token := next(following, None)):
-        depth += (token.name == start.name) - (token.name == f"/{start.name}")
-        end = token.end
-    return Token(start.start, end, SINGLE if start.kind == TAG else BORDER)
+def end_of_element(html: str, every: list[Token], place: int) -> int:
+    """The place behind the element that begins at a token: behind its end tag, or where its parent ends."""
+    first, inside = every[place], 0  # inside: elements with its name, and others, that are open
+    empty = first.name in ("svg", "math") and html.endswith("/>", first.start, first.end)
+    if empty or _VOID(first.name) or first.kind == SINGLE:
+        return place + 1
+    others: dict[str, int] = defaultdict(int)
+    for number in range(place + 1, len(every)):
+        name = every[number].name
+        if name == first.name and not inside and first.name in _LIKE:
+            return number
+        if name == f"/{first.name}":
+            if not inside:
+                return number + 1
+            inside -= 1
+        elif name[:1] == "/" and not others[name[1:]]:
+            return number
+        elif name == first.name:
+            inside += 1
+        elif name:
+            others[name.lstrip("/")] += -1 if name[0] == "/" else not _VOID(name)
+    return len(every)
 
 
 def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
@@ -203,7 +233,7 @@ def piece_of(html: str, block: Block, places: list[int], partner: Mapping[int, i
     while alone[first] or alone[last] or partner.get(places[first]) == places[last]:
         first, last = first + (alone[first] or not alone[last]), last - (not alone[first])
     inside = {place: html[block[place].start : block[place].end] for place in places[first : last + 1]}
-    texts = {place: unescape(text) for place, text in inside.items() if block[place].kind in (BLANK, TEXT)}
+    texts = {place: characters(text) for place, text in inside.items() if block[place].kind in (BLANK, TEXT)}
     text = "".join(texts.get(place) or f'<x id="{place}"/>' * tags for place in inside)
     outer = html[block[places[first]].start : block[places[last]].end]
     start = block[places[first]].start + len(outer) - len(outer.lstrip())

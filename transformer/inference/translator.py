@@ -200,17 +200,18 @@ class Translator:
                 [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)
             ]
 
+        frames = [*frames]
         marked = [part._replace(core=self.mark_terms(part.core)) for part in frames]
-        every = self._in_frames(marked, translate, progress)
-        return [[replace(each, text=self.fill_terms(each.text)) for each in some] for some in every]
+        every = zip(frames, self._in_frames(marked, translate, progress), strict=True)
+        return [[replace(each, text=self.fill_terms(part.core, each.text)) for each in some] for part, some in every]
 
     def mark_terms(self, line: str) -> str:
         """A source line with placeholders in place of the terms of the glossary, if there is one."""
         return self.glossary.mark(line) if self.glossary else line
 
-    def fill_terms(self, translation: str) -> str:
-        """A translation of a line of `mark_terms`, with the translations of its terms."""
-        return self.glossary.fill(translation) if self.glossary else translation
+    def fill_terms(self, line: str, translation: str) -> str:
+        """A translation of a line of `mark_terms`, with the translations of its terms. line: before `mark_terms`."""
+        return self.glossary.fill(line, translation) if self.glossary else translation
 
     def _in_frames(
         self, frames: list[Frame], translate: Callable[[list[str]], list[list[Translation]]], progress: Progress

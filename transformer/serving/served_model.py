@@ -102,14 +102,15 @@ class Model:
         if self.torch is None:
             return {**answer, "hypotheses": [hypothesis(translation) for translation in translations]}
         before, core, after = frame(source)
-        core = self.translator.mark_terms(core)
-        (subwords,) = self.translator.subwords([core])
+        marked = self.translator.mark_terms(core)
+        (subwords,) = self.translator.subwords([marked])
         ids = self.translator.vocabulary.ids
         numbers = ids(subwords)
         targets = [ids(translation.subwords) for translation in translations]
         logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
-        values = map(self.translator.fill_terms, protect(core)[1] if self.translator.source.placeholders else ())
-        protected = dict(zip(NUMBERS, values, strict=False))
+        values = protect(marked)[1] if self.translator.source.placeholders else ()
+        filled = [self.translator.fill_terms(core, value) for value in values]
+        protected = dict(zip(NUMBERS, filled, strict=False))
         single = self.translator.target.splitter == "unicode"
         return {
             **answer,

@@ -145,7 +145,8 @@ class Server:
     ) -> list[str]:
         """The translations of HTML, which passed `check_html`, by a model."""
         placeholders = self.models[number].translator.source.placeholders
-        parts = [HtmlText(text, placeholders) for text in texts]
+        loop = asyncio.get_running_loop()
+        parts = [await loop.run_in_executor(self.readers, HtmlText, text, placeholders) for text in texts]
         while lines := [line for part in parts for line in part.lines]:
             check_lines(lines)
             results = iter(await self.translate(request, number, lines, config))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 import regex
@@ -47,6 +47,7 @@ KINDS = {  # the first kind that matches counts; add a kind here, and a line wit
     "name in percent signs": rf"(?<!\d)%(?!{_SIZE}[a-zA-Z@]%)[A-Za-z_]\w{{1,40}}%(?![\w%(])",
     "date format": (rf"(?<!\d ?)(?:%[aAcdepxX]{_BETWEEN}){{0,4}}%[-_^#0]?{_ONLY_DATE}{_MORE_DATE}(?![\p{{L}}\d])"),
     "C or Python format": (
+        r"%\([\w-]+\)r|"
         r"(?:(?<!\d ?)|(?=%(?:[A-Za-z](?!\p{L})|\d+\$|\()))"  # not in 100%ige
         rf"%(?:\([\w-]+\)|\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?{_SIZE}(?:[diouxXeEfFgGaAcspn@]|<PRI\w+>)"
         r"|(?<!\d)%<\w+>[-+#0]?\d*(?:\.\d+)?[diouxXeEfFgGs](?!\p{L})"  # of Ruby
@@ -69,6 +70,15 @@ _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of 
 def placeholders(line: str) -> list[str]:
     """The placeholders of a line, in their order."""
     return [match[0] for match in _PLACEHOLDER.finditer(line)] if _POSSIBLE.search(line) else []
+
+
+def change_text(line: str, change: Callable[[str], str]) -> str:
+    """A line whose texts between its placeholders are changed."""
+    parts, last = [], 0
+    for match in _PLACEHOLDER.finditer(line):
+        parts += [change(line[last : match.start()]), match[0]]
+        last = match.end()
+    return "".join([*parts, change(line[last:])])
 
 
 def protect(line: str) -> tuple[str, Sequence[str]]:
