@@ -18,11 +18,11 @@ from transformer.files import chunks, read_lines
 from transformer.inference.translator import Translator
 
 COLUMNS = {
-    "engine": ("engine", "{}"),
-    "beam_size": ("beam", "{}"),
-    "batch": ("batch", "{}"),
-    "lines_per_second": ("lines/s", "{:,.1f}"),
-    "ratio": ("times the speed of torch", "{:.2f}"),
+    "engine": "engine",
+    "beam_size": "beam",
+    "batch": "batch",
+    "lines_per_second": "lines/s",
+    "ratio": "times the speed of torch",
 }
 
 

@@ -29,13 +29,7 @@ from transformer.cores import cores
 from transformer.files import read_lines
 from transformer.inference.translator import Translator
 
-COLUMNS = {
-    "clients": ("clients", "{}"),
-    "rate": ("lines/s", "{:,.0f}"),
-    "ratio": ("of the loop", "{:.2f}"),
-    "p50": ("p50 ms", "{:,.1f}"),
-    "p99": ("p99 ms", "{:,.1f}"),
-}
+COLUMNS = {"clients": "clients", "rate": "lines/s", "ratio": "of the loop", "p50": "p50 ms", "p99": "p99 ms"}
 EARLY = 10  # seconds after which memory should not grow
 GARBAGE = (  # what one in twenty requests is with --break-some; each is refused, with 400 or 413
     b'{"q": [1, null], "source": "SRC", "target": "TGT"}',

@@ -28,11 +28,11 @@ from transformer.training.distributed import prepare_process
 
 PROGRAMS = {"ours": ours, "compiled": partial(ours, compile=True), "torch": torch_layers}
 COLUMNS = {
-    "program": ("program", "{}"),
-    "size": ("size", "{}"),
-    "precision": ("precision", "{}"),
-    "tokens_per_second": ("target tokens/s", "{:,.0f}"),
-    "ratio": ("ours is x times", "{:.2f}"),
+    "program": "program",
+    "size": "size",
+    "precision": "precision",
+    "tokens_per_second": "target tokens/s",
+    "ratio": "ours is x times",
 }
 
 

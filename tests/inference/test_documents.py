@@ -276,3 +276,10 @@ def test_the_converters_bring_a_document_there_and_back(tmp_path, monkeypatch, n
 
 def test_plain_text_is_no_document():
     assert not any(map(is_document, (None, Path("a.txt"), Path("a"), Path("a.de.gz"))))
+
+
+def test_messages_of_icu_stay_empty(tmp_path):
+    (tmp_path / "a.po").write_text(
+        'msgid "{n, plural, one {# dog} other {# dogs}}"\nmsgstr ""\n\nmsgid "{n} dogs"\nmsgstr ""\n'
+    )
+    assert read_document(tmp_path / "a.po", "en", "de", False).lines == ["{n} dogs"]

@@ -49,6 +49,7 @@ REFUSED = {  # no plain text -> why
 }
 _RUN = re.compile(r"(?<=\S)(?:[^\S\n]{2,}+|[^\S\n ])(?=\S)")  # white space that may be between columns
 _CONTROL = re.compile(r"[\t\v\f\r\x1c-\x1f\x85\u2028\u2029]")
+_ICU = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _BREAK = re.compile(r"(?<=\S)[^\S\n]*\n[^\S\n]*")
 _ENDS = re.compile(r"[^\w\s,;–-]")
 MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an entry begins, or that which follows it
@@ -234,7 +235,7 @@ def read_catalogue_file(path: Path, source: str, target: str) -> Catalogue:
     starts = [(entry.linenum or 1) - 1 for entry in catalogue]
     for entry, start, end in zip(catalogue, starts, [*starts[1:], len(lines)], strict=False):
         strings = entry.msgstr_plural if entry.msgid_plural else {None: entry.msgstr}
-        if not entry.msgid or entry.fuzzy or entry.obsolete:
+        if not entry.msgid or entry.fuzzy or entry.obsolete or _ICU.search(entry.msgid):
             continue
         for form in (form for form, string in sorted(strings.items()) if not string):
             own = entry.msgid if form is None else source_of_form(entry, form, rule)
