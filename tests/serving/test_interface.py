@@ -148,8 +148,15 @@ def test_a_catalogue_is_filled_as_on_the_command_line(server, folders, tmp_path)
     refused = requests.post(f"{server.address}/translate_file", data=asked, files=files)
     assert (refused.status_code, refused.json()["error"]) == (
         400,
-        "Invalid request: file format not supported. Send .txt or .po.",
+        "Invalid request: file format not supported. Send .txt or .po or .html or .htm or .xhtml.",
     )
+
+
+def test_a_page_is_translated_as_a_file(server, expected):
+    files = {"file": ("a.HTML", f"<p class='a>b'>{LINE}</p><pre>{LINE}</pre>".encode())}
+    answer = requests.post(f"{server.address}/translate_file", data={"source": "de", "target": "en"}, files=files)
+    page = requests.get(answer.json()["translatedFileUrl"]).text
+    assert page == f"<p class='a>b'>{expected}</p><pre>{LINE}</pre>"
 
 
 def test_a_text_file_keeps_its_lines(server, folders):
