@@ -40,14 +40,16 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def lines_per_second(translator: Translator, batches: list[list[str]], beam_size: int, seconds: float) -> list[float]:
-    """How many lines a translator translates in a second, and of how many batches, until the time has passed."""
+def lines_per_second(
+    translator: Translator, batches: list[list[str]], beam_size: int, seconds: float
+) -> tuple[float, int]:
+    """How many lines a translator translates in a second, and how many batches until the time has passed."""
     start, lines, done = time.perf_counter(), 0, 0
     while done < len(batches) and (not done or time.perf_counter() - start < seconds):
         translator.translate(batches[done], beam_size=beam_size)
         lines += len(batches[done])
         done += 1
-    return [lines / (time.perf_counter() - start), done]
+    return lines / (time.perf_counter() - start), done
 
 
 def measure(asked: argparse.Namespace, translators: dict[str, Translator], beam_size: int, batch: int) -> list[dict]:
@@ -58,7 +60,7 @@ def measure(asked: argparse.Namespace, translators: dict[str, Translator], beam_
         batches, seconds = every, asked.seconds * min(number, 1)  # the first round is not timed
         for engine, translator in translators.items():
             rate, done = lines_per_second(translator, batches, beam_size, seconds)
-            batches, seconds = batches[: int(done)], math.inf  # those of torch, the slowest
+            batches, seconds = batches[:done], math.inf  # those of torch, the slowest
             rounds[engine] += [rate] * min(number, 1)
     speed = {engine: median(rates) for engine, rates in rounds.items()}
     return [

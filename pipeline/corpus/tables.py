@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import warnings
 from collections import Counter
@@ -192,7 +193,7 @@ class Table:
 
 
 def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str]]:
-    """The rows of a text by csv.reader. Raises csv.Error with the line at which it is no table."""
+    """The rows of a text by csv.reader. Raises csv.Error with the line that cannot be a row."""
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True, skipinitialspace=True)
     rows, starts, width, first = list[list[str]](), list[int](), 0, 1
@@ -202,9 +203,10 @@ def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[s
             width = max(width, len(row)) if len(rows) <= HEAD else width
             if len(row) > width or (len(rows) == HEAD and width == 1):
                 raise csv.Error("one column only" if width == 1 else f"{len(row)} columns, but {width} above")
-            parts = [line.strip().split(separator) for line in lines[first - 1 : reader.line_num]]
-            if sum("\n" in cell for cell in row) == 1 and all(len(part) == width and all(part) for part in parts):
-                raise csv.Error("a quote that takes in the next lines")
+            if reader.line_num > first and sum("\n" in cell for cell in row) == 1:
+                parts = [line.strip().split(separator) for line in lines[first - 1 : reader.line_num]]
+                if all(len(part) == width and all(part) for part in parts):
+                    raise csv.Error("a quote that takes in the next lines")
             starts.append(first)
             first = reader.line_num + 1
         sizes = [max((n for n, cell in enumerate(row, start=1) if cell), default=0) for row in rows]
@@ -369,6 +371,8 @@ def read_objects(path: Path) -> Rows:
 
 def text_of(value: Any) -> str:
     """A value of a table as text, of which `_x000D_` is a line end of Excel. NULL, a date and nothing are empty."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float) and not math.isnan(value):  # nan: missing
         return f"{value:.15g}"
     return value.replace("_x000D_", "\n") if isinstance(value, str) and value != "\\N" else ""

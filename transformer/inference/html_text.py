@@ -158,26 +158,25 @@ def tokens(html: str) -> Iterator[Token]:
         last = end
 
 
-def blocks(html: str) -> Iterator[list[Token]]:
-    """The tokens of each block that has a text. A line break ends a block, as the end of a sentence may be there."""
-    every, block, place = [*tokens(html)], [], 0
+def whole_elements(html: str) -> Iterator[Token]:
+    """The tokens of HTML; an element that is copied with all that it holds is one."""
+    every, place = [*tokens(html)], 0
     while place < len(every):
-        token = every[place]
-        following = place + 1
-        if token.name in _COPIED or (
-            token.kind != TEXT and token.name[:1] != "/" and _UNTRANSLATED.search(html, *token[:2])
-        ):
+        token, following = every[place], place + 1
+        starts = token.name[:1] not in ("", "/")
+        if starts and (token.name in _COPIED or _UNTRANSLATED.search(html, *token[:2])):
             following = end_of_element(html, every, place)
             token = Token(token.start, every[following - 1].end, BORDER if token.kind == BORDER else SINGLE)
+        yield token
         place = following
-        if token.kind != BORDER:
-            block.append(token)
-            continue
-        if any(each.kind == TEXT for each in block):
+
+
+def blocks(html: str) -> Iterator[Block]:
+    """The tokens of each block that has a text. A line break ends a block, as the end of a sentence may be there."""
+    for is_border, group in groupby(whole_elements(html), lambda token: token.kind == BORDER):
+        block = [*group]
+        if not is_border and any(token.kind == TEXT for token in block):
             yield block
-        block = []
-    if any(each.kind == TEXT for each in block):
-        yield block
 
 
 def end_of_element(html: str, every: list[Token], place: int) -> int:
@@ -216,12 +215,14 @@ def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
             partner[start], partner[place] = place, start
     if placeholders and len(block) <= MOST_TOKENS:
         return [piece_of(html, block, [*range(len(block))], partner, tags=True)]
-    texts = [token.kind in (BLANK, TEXT) for token in block]
     plain = [bool(_PLAIN.fullmatch(html, *token[:2])) for token in block]
-    plain = [text or (place in partner and plain[place] and plain[partner[place]]) for place, text in enumerate(texts)]
-    cuts = [*accumulate(not each for each in plain)]
-    plain = [each and cuts[place] == cuts[partner.get(place, place)] for place, each in enumerate(plain)]
-    runs = [[*run] for is_plain, run in groupby(range(len(block)), plain.__getitem__) if is_plain]
+    stays = [
+        token.kind in (BLANK, TEXT) or (place in partner and plain[place] and plain[partner[place]])
+        for place, token in enumerate(block)
+    ]
+    cuts = [*accumulate(not each for each in stays)]  # a pair with a cut between its tags is cut too
+    stays = [each and cuts[place] == cuts[partner.get(place, place)] for place, each in enumerate(stays)]
+    runs = [[*run] for in_run, run in groupby(range(len(block)), stays.__getitem__) if in_run]
     with_text = [run for run in runs if any(block[place].kind == TEXT for place in run)]
     return [piece_of(html, block, run, partner, tags=False) for run in with_text]
 

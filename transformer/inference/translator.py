@@ -201,6 +201,8 @@ class Translator:
             ]
 
         frames = [*frames]
+        if self.glossary is None:
+            return self._in_frames(frames, translate, progress)
         marked = [part._replace(core=self.mark_terms(part.core)) for part in frames]
         every = zip(frames, self._in_frames(marked, translate, progress), strict=True)
         return [[replace(each, text=self.fill_terms(part.core, each.text)) for each in some] for part, some in every]
@@ -267,11 +269,13 @@ class Translator:
         method = partial(self._torch_method("sample"), config=config)
 
         def translate(lines: list[str]) -> list[list[Translation]]:
-            results = self._hypotheses(self.subwords(lines), method, progress)
+            words = [self._words(line) for line in lines]
+            sources = [[subword for _, part in tokens for subword in part] for tokens in words]
+            results = self._hypotheses(sources, method, progress)
             with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
             return [
-                [with_remarks(line, self._words(line), self._translation(sample, line)) for sample in samples]
-                for line, samples in zip(lines, results, strict=True)
+                [with_remarks(line, tokens, self._translation(sample, line)) for sample in samples]
+                for line, tokens, samples in zip(lines, words, results, strict=True)
             ]
 
         return self._in_frames([frame(line) for line in checked_lines(lines)], translate, progress)

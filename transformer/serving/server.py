@@ -33,7 +33,7 @@ from starlette.middleware.cors import CORSMiddleware
 from transformer import reporting, serving
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
-from transformer.inference.documents import HTML, PO, read_document
+from transformer.inference.documents import HTML, PO, read_catalogue_file
 from transformer.inference.html_text import HtmlText
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import IN_WORK, Batches
@@ -329,29 +329,28 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         search = server.models[number].entry.search
         return [best_text(sentences) for sentences in await server.translate(request, number, lines, search)]
 
-    if end == ".txt":
+    if end != PO:
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise Mistake(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
+        if end in HTML:
+            check_html([text])
+            number, _ = server.choose_model(asked.source, asked.target, [text])
+            (page,) = await server.translate_html(request, number, [text], server.models[number].entry.search)
+            return page.encode()
         last = "\n" if text.endswith("\n") else ""  # begins no line
         translations = await translate(text.removesuffix(last).split("\n"))
         return ("\n".join(translations) + last).encode()
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"file{end}"
+        path = Path(folder) / "file.po"
         path.write_bytes(content)
-        placeholders = False
-        if end in HTML:
-            check_html([html := content.decode(errors="replace")])
-            number, _ = server.choose_model(asked.source, asked.target, [html])
-            placeholders = server.models[number].translator.source.placeholders
-        read = partial(read_document, path, asked.source, server.find_code(asked.target), placeholders)
+        read = partial(read_catalogue_file, path, asked.source, server.find_code(asked.target))
         try:
             document = await asyncio.get_running_loop().run_in_executor(server.readers, read)
         except Mistake as error:
             raise Mistake(str(error).replace(str(path), "The file")) from None
-        while lines := document.lines:
-            document.fill(await translate(lines))
+        document.fill(await translate(document.lines))
         document.write(path)
         return path.read_bytes()
 

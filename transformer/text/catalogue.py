@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _RULE = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*(.+?)\s*;?\s*$", re.DOTALL)
 NUMBERS = range(1001)  # the rules repeat beyond this
 LONGEST = 1_000  # characters of a rule
-_OPEN = re.compile(  # a field that is no text between two quotation marks
+_OPEN = re.compile(  # a field whose text is not between two quotation marks
     r'^[^\S\n]*(?:#[~|]\|?[ \t]*)?(?=msg|")(?!(?:msg[a-z_]+(?:\[\d+\])?[ \t]*)?"(?:[^"\\\n]|\\.)*"[^\S\n]*$)',
     re.MULTILINE,
 )
@@ -37,7 +37,8 @@ def read_catalogue(text: str) -> POFile:
     if broken := _OPEN.search(text):
         number = text.count("\n", 0, broken.start()) + 1
         raise Mistake(f"line {number}: a string without end, or a quotation mark inside without a backslash")
-    return polib.pofile(_Lines(_BELL.sub(lambda match: match[1] or "\a", text) + "\n"))  # with \n it is no path
+    lines = _Lines(_BELL.sub(lambda match: match[1] or "\a", text) + "\n")  # polib takes a text without \n for a path
+    return polib.pofile(lines)
 
 
 @lru_cache(maxsize=8)
