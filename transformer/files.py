@@ -106,9 +106,13 @@ def read_text(path: Path, encoding: str) -> tuple[str, str]:
         return text, file.newlines if isinstance(file.newlines, str) else "\n"
 
 
-def probable_encoding(start: bytes) -> str:
-    """The encoding that a file which is not UTF-8 probably has, by its first bytes, as iconv names it."""
-    return "UTF-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "WINDOWS-1252"
+def conversion(start: bytes, name: str) -> str:
+    """The remedy for a file that is not UTF-8. start: its first bytes."""
+    encoding = "UTF-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "ENCODING"
+    such_as = " (ENCODING: WINDOWS-1252 in western Europe, 1250 in central, 1251 for Cyrillic)" * (
+        encoding == "ENCODING"
+    )
+    return f"Convert it: iconv -f {encoding} -t UTF-8 {quote(name)} > new{Path(name).suffix}{such_as}"
 
 
 def check_length(line: bytes, position: str, most: int) -> None:
@@ -127,9 +131,7 @@ def decode_line(line: bytes, name: str, number: int, most: int) -> str:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         position = f"{name}:{number}:{len(line[: error.start].decode('utf-8')) + 1}"
-        command = f"iconv -f {probable_encoding(line)} -t UTF-8 {quote(name)} > new{Path(name).suffix}"
-        remedy = f"Convert it from its encoding, for example: {command}"
-        raise Mistake(f"{position}: not UTF-8 ({error.reason}). {remedy}") from None
+        raise Mistake(f"{position}: not UTF-8 ({error.reason}). {conversion(line, name)}") from None
     if "\0" in text:
         raise Mistake(f"{name}:{number}:{text.index(chr(0)) + 1}: a NUL character. Remove it, or give a text file.")
     return text

@@ -282,14 +282,13 @@ def main() -> None:
             f"{size} are too few, fewer than {FEW_PAIRS:,}: the model learns them by heart and translates little else. "
             f"Add text, or set {START}."
         )
-    print(
-        start,
-        *(line + "\n" for line in other_languages(chain(*(text.pairs() for text in train)), languages)),
-        sep="",
-        end="",
-    )
+    print(start, end="")
     print(expectation(ROOT / "recipes", look.pairs))
     print(f"{options.output} was written. Type `dvc repro inspect` to look at the text, `dvc exp run` to train.")
     commit = commit_command(folder, options.output)
     print(f"Commit both, for the way back to this recipe and for queued experiments: {commit}")
-    print(sources + look.describe(languages))
+    print(
+        sources + look.describe(languages),
+        *other_languages(chain(*(text.pairs() for text in train)), languages),
+        sep="\n",
+    )

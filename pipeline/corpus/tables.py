@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from io import BytesIO, StringIO
 from itertools import product
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -120,9 +121,12 @@ class Table:
             columns = [f"{number} {cell[:30]!r}" for number, cell in enumerate(widest, start=1) if cell]
             more = ", and more" * bool(columns[12:])
             seen.append(f"sheet {sheet}: " * bool(sheet) + ", ".join(columns[:12]) + more)
+        question = f"which columns are {' and '.join(self.languages)}?"
+        if self.columns:
+            question = f"--columns {' '.join(map(quote, self.columns))} does not name two of its columns."
         of_json = " Two files of messages: json2po -t SOURCE.json TARGET.json train.po" * self._ends(*JSON)
         raise Mistake(
-            f"{self.path}: which columns are {' and '.join(self.languages)}? It has {'; '.join(seen) or 'no rows'}. "
+            f"{self.path}: {question} It has {'; '.join(seen) or 'no rows'}. "
             f"Name them: --columns SOURCE TARGET, by names or numbers.{of_json}"
         )
 

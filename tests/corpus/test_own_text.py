@@ -123,7 +123,7 @@ def test_other_columns_are_named_on_the_command_line(tmp_path):
     )
     named = written(tmp_path, "b.csv", "x,y\na dog,kare\n")
     assert pairs(named, "x", "y") == [("a dog", "kare")]
-    with pytest.raises(ValueError, match="which columns"):
+    with pytest.raises(ValueError, match="--columns x z does not name two"):
         pairs(named, "x", "z")
 
 

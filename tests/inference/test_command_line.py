@@ -133,7 +133,7 @@ def test_a_file_that_is_open_is_not_replaced(folder, tmp_path):
     [
         (b"a\nb\rc\r\n", r"standard input:2: a carriage return inside a line. Convert the line ends: tr '\\r' '\\n'"),
         (b"a\0b\n", "standard input:1:2: a NUL character"),
-        ("Grüße\n".encode("cp1252"), "standard input:1:3: not UTF-8 .*iconv -f WINDOWS-1252 -t UTF-8"),
+        ("Grüße\n".encode("cp1252"), "standard input:1:3: not UTF-8 .*iconv -f ENCODING -t UTF-8"),
     ],
 )
 def test_text_that_would_be_misread_is_refused(folder, run, text, message):

@@ -177,6 +177,11 @@ def test_the_mark_of_an_entry_stands_before_what_it_was_before(tmp_path):
     )
 
 
+def test_marks_of_gettext_need_no_space_and_come_once(tmp_path):
+    text = b'#,fuzzy,c-format\nmsgid "a"\nmsgstr ""\n\n#~msgid "b"\n#~msgstr ""\n'
+    assert filled(tmp_path / "a.po", text) == text.replace(b'""', b'"A"', 1)
+
+
 @pytest.mark.parametrize("strings", ["[1] [2]", "[0] [5]"])
 def test_forms_that_the_rule_lacks_are_filled(tmp_path, strings):
     fields = "".join(f'msgstr{form} ""\n' for form in strings.split())
@@ -278,8 +283,7 @@ def test_plain_text_is_no_document():
     assert not any(map(is_document, (None, Path("a.txt"), Path("a"), Path("a.de.gz"))))
 
 
-def test_messages_of_icu_stay_empty(tmp_path):
-    (tmp_path / "a.po").write_text(
-        'msgid "{n, plural, one {# dog} other {# dogs}}"\nmsgstr ""\n\nmsgid "{n} dogs"\nmsgstr ""\n'
-    )
+def test_messages_of_icu_and_names_of_people_stay_empty(tmp_path):
+    messages = ("{n, plural, one {# dog} other {# dogs}}", "translator-credits", "{n} dogs")
+    (tmp_path / "a.po").write_text("\n".join(f'msgid "{text}"\nmsgstr ""\n' for text in messages))
     assert read_document(tmp_path / "a.po", "en", "de", False).lines == ["{n} dogs"]

@@ -68,6 +68,7 @@ def translated(html, placeholders=False, change=str.upper):
             ["T"],
         ),
         ("<div translate='no'>a <div>b</div> c</div> d <b translate=no>e</b> f", ["d", "f"]),
+        ("<p title=' translate=no'>a</p><p/translate = 'NO'>b</p>", ["a"]),
         ("<script>'<i translate=no>'</script><p>Hello</p>", ["Hello"]),
         ("<p title='a>b' data-x=\"<p>no\">Hello</p><a hre", ["Hello"]),
         ("I <3 you, 1 < 2", ["I <3 you, 1 < 2"]),

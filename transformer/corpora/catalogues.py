@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
@@ -100,7 +101,7 @@ def gettext_entries(path: Path) -> Iterator[tuple[Codes, str, str]]:
         compiled = plain_name(path).endswith(".mo")  # "\n": polib would open a path
         catalogue = polib.mofile(cast("str", content + b"\n")) if compiled else read_catalogue(content.decode())
     except UnicodeDecodeError:
-        raise Mistake(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8 -o NEW {path}") from None
+        raise Mistake(f"{path}: not UTF-8. Convert it: msgconv --to-code=utf-8 -o NEW {quote(str(path))}") from None
     except (OSError, ValueError, LookupError, struct.error) as error:
         reason = str(error).replace("Syntax error in po file", "").strip() or "no catalogue of messages"
         raise Mistake(f"{path} is damaged ({reason}). Copy it again.") from None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from transformer.corpora.catalogues import ENDS, Catalogue
@@ -158,7 +159,7 @@ def check_format(path: Path) -> None:
             start = b"".join(islice(file, 2)).removeprefix(b"\xef\xbb\xbf")
         ending = next((end for first, end in _FIRST_BYTES.items() if re.match(first, start)), ending)
     if ending in UNREAD:
-        raise Mistake(f"{path} cannot be read. Convert it, and move it away: {UNREAD[ending].format(path)}")
+        raise Mistake(f"{path} cannot be read. Convert it, and move it away: {UNREAD[ending].format(quote(str(path)))}")
 
 
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:

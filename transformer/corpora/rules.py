@@ -136,7 +136,8 @@ def other_languages(pairs: Iterable[tuple[str, str]], languages: tuple[str, str]
         if 2 * len(others) > len(texts):
             other, count = Counter(others).most_common(1)[0]
             share = f"{count} of {len(texts)} samples of its side look like {other}, by py3langid"
-            sentences.append(f"{language}: {share}. Are the languages right, and not swapped?")
+            swapped = f"Swapped, they are source {languages[1]}, target {languages[0]}."
+            sentences.append(f"{language}: {share}. Are the languages right? {swapped}")
     return sentences
 
 

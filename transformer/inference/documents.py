@@ -10,10 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from transformer.files import Mistake, probable_encoding, read_lines, whole_file
+from transformer.files import Mistake, conversion, read_lines, whole_file
 from transformer.inference.html_text import HtmlText
 from transformer.inference.lines import Translate, finished_parts, parts_folder
 from transformer.text.catalogue import read_catalogue, source_of_form
@@ -57,6 +58,7 @@ MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an e
 CHARSET = re.compile(
     r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
 )
+NAMES_OF_PEOPLE = ("", "translator-credits", "translator_credits")  # the header, and what GNOME's programs show
 WIDTH = 77  # characters of a line of a catalogue
 
 
@@ -126,9 +128,10 @@ def is_document(path: Path | None) -> bool:
         return False
     end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
     if path.suffix.lower() == ".gz" and end in (PO, *HTML, *CONVERTED, *REFUSED):
-        raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {path}")
+        raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {quote(str(path))}")
     tool = CONVERTED.get(end, "")
-    if way := _KIT.format(tool, path, OPTIONS.get(tool, "")) if tool else REFUSED.get(end, "").format(path):
+    name = quote(str(path))
+    if way := _KIT.format(tool, name, OPTIONS.get(tool, "")) if tool else REFUSED.get(end, "").format(name):
         raise Mistake(f"{path} is no plain text. Nothing was translated. {way}.")
     return end in (PO, *HTML)
 
@@ -201,9 +204,8 @@ def read_document(path: Path, source: str, target: str, placeholders: bool) -> D
     try:
         return HtmlText(path.read_bytes().decode(), placeholders)
     except UnicodeDecodeError as error:
-        command = f"iconv -f {probable_encoding(error.object)} -t UTF-8 {path} > new{path.suffix}"
-        remedy = f"Convert it, such as by `{command}`, and correct the charset in it."
-        raise Mistake(f"{path} is not UTF-8 at byte {error.start + 1}. Nothing was translated. {remedy}") from None
+        remedy = f"{conversion(error.object, str(path))}. Correct the charset in it"
+        raise Mistake(f"{path} is not UTF-8 at byte {error.start + 1}. Nothing was translated. {remedy}.") from None
 
 
 def read_catalogue_file(path: Path, source: str, target: str) -> Catalogue:
@@ -235,7 +237,7 @@ def read_catalogue_file(path: Path, source: str, target: str) -> Catalogue:
     starts = [(entry.linenum or 1) - 1 for entry in catalogue]
     for entry, start, end in zip(catalogue, starts, [*starts[1:], len(lines)], strict=False):
         strings = entry.msgstr_plural if entry.msgid_plural else {None: entry.msgstr}
-        if not entry.msgid or entry.fuzzy or entry.obsolete or _ICU.search(entry.msgid):
+        if entry.msgid in NAMES_OF_PEOPLE or entry.obsolete or _ICU.search(entry.msgid):
             continue
         for form in (form for form, string in sorted(strings.items()) if not string):
             own = entry.msgid if form is None else source_of_form(entry, form, rule)
@@ -268,7 +270,8 @@ def setter(lines: list[str], flags: int, place: int, new: dict[int, list[str]]) 
         end = "\r" if lines[place].endswith("\r") else ""
         new[place] = [line.replace("\a", r"\a") + end for line in quoted(lines[place].partition('"')[0].strip(), text)]
         if lines[flags].startswith("#,"):
-            new[flags] = [f"{lines[flags].rstrip()}, fuzzy{end}"]
+            is_fuzzy = "fuzzy" in re.split(r"[,\s]+", lines[flags])
+            new[flags] = [lines[flags] if is_fuzzy else f"{lines[flags].rstrip()}, fuzzy{end}"]
         else:
             new[flags] = [f"#, fuzzy{end}", lines[flags]]
 

@@ -26,10 +26,11 @@ _INLINE = re.compile(  # inside a sentence; all other elements are blocks, or bo
 )
 _PLAIN = re.compile(f"</?(?:{_EMPHASIS})>", re.IGNORECASE | re.ASCII)  # emphasis without attributes
 _S = " \t\n\f\r"  # what HTML takes for white space
-_ATTRIBUTES = (  # as a browser reads them: a quoted value may hold `<` and `>`
+_ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
     rf"(?:[{_S}/]++|[^{_S}/>][^{_S}/>=]*+"
-    rf"""(?:[{_S}]*+=[{_S}]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|(?!["'])[^{_S}>]*+))?+)*+"""
+    rf"""(?:[{_S}]*+=[{_S}]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|(?!["'])[^{_S}>]*+))?+)"""
 )
+_ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
     rf"<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}"
@@ -40,7 +41,9 @@ _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is 
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
 _LONG_NUMBER = re.compile(r"(?<=&#)\d{9,}")  # of a character, which Python would not read
-_UNTRANSLATED = re.compile(rf"""[{_S}]translate[{_S}]*=[{_S}]*["']?no(?![\w-])""", re.IGNORECASE | re.ASCII)
+_UNTRANSLATED = re.compile(
+    rf"""<[^{_S}/>]++{_ATTRIBUTE}*?(?<=[{_S}/])translate[{_S}]*+=[{_S}]*+["']?no(?![\w-])""", re.IGNORECASE | re.ASCII
+)
 _NUMBER, _ESCAPED_NUMBER = re.compile(r'<x id="(\d{1,9})"/>'), re.compile(r'&lt;x id="(\d{1,9})"/&gt;')
 MOST_TOKENS = 200  # of a block whose tags are placeholders
 BLANK, TEXT, TAG, SINGLE, BORDER = range(5)  # kinds of tokens; BLANK: white space. SINGLE: markup that has no end tag
@@ -164,7 +167,7 @@ def whole_elements(html: str) -> Iterator[Token]:
     while place < len(every):
         token, following = every[place], place + 1
         starts = token.name[:1] not in ("", "/")
-        if starts and (token.name in _COPIED or _UNTRANSLATED.search(html, *token[:2])):
+        if starts and (token.name in _COPIED or _UNTRANSLATED.match(html, *token[:2])):
             following = end_of_element(html, every, place)
             token = Token(token.start, every[following - 1].end, BORDER if token.kind == BORDER else SINGLE)
         yield token

@@ -57,7 +57,7 @@ def remarks_on(
         "long": after > MOST_RATIO * before + FEW_SUBWORDS,
         "copied": letters and " " in source.strip() and source.split() == text.split(),
         "ends": 1 < ends > count_ends(text),
-        "lost": disagree(source, text),
+        "lost": all(disagree(form(source), form(text)) for form in (str, without_marks)),
         "digits": all(digits(form(source)) != digits(form(text)) for form in (str, without_marks)),
     }
     found = [Remark(kind) for kind in KINDS if fires.get(kind)]

@@ -20,6 +20,7 @@ _OPEN = re.compile(  # a field whose text is not between two quotation marks
     r'^[^\S\n]*(?:#[~|]\|?[ \t]*)?(?=msg|")(?!(?:msg[a-z_]+(?:\[\d+\])?[ \t]*)?"(?:[^"\\\n]|\\.)*"[^\S\n]*$)',
     re.MULTILINE,
 )
+_CLOSE = re.compile(r"^(#[,|~])(?=[^\s|])", re.MULTILINE)  # marks that gettext reads without the space of polib
 _BELL = re.compile(r"(\\\\)|\\a")  # an escape that polib does not know
 
 
@@ -37,6 +38,7 @@ def read_catalogue(text: str) -> POFile:
     if broken := _OPEN.search(text):
         number = text.count("\n", 0, broken.start()) + 1
         raise Mistake(f"line {number}: a string without end, or a quotation mark inside without a backslash")
+    text = _CLOSE.sub(r"\1 ", text)
     lines = _Lines(_BELL.sub(lambda match: match[1] or "\a", text) + "\n")  # polib takes a text without \n for a path
     return polib.pofile(lines)
 
