@@ -37,7 +37,7 @@ def main() -> None:
     translators = {name: Translator.load(folder, engine=engine) for name, (folder, engine) in models.items()}
     report: Report = {}
     for beam_size in IDENTICAL:
-        config = params.take(SearchConfig, beam_size=beam_size, replace_unk=False)
+        config = params.take(SearchConfig, beam_size=beam_size)
         translations = {name: translate(engine, sources, config) for name, engine in translators.items()}
         for name, lines in translations.items():
             scored = round(bleu(lines, references, params.target), 4) if lines else None

@@ -4,7 +4,7 @@ Reads   data/averaged; data/raw: the sources
 Writes  data/hypotheses: valid.hyp and <test set>.hyp, one detokenised translation per line, made of the line as it is,
         also if it has several sentences; remarks.json: for each split, what may be wrong with its translations;
         forms.json: the translations of the first lines of the first test set as people type them (text/forms.py)
-Params  test_sets, engine, beam_size, length_penalty, extra_length, replace_unk
+Params  test_sets, engine, beam_size, length_penalty, extra_length
 """
 
 from collections.abc import Iterable, Iterator

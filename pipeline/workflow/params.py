@@ -112,7 +112,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
     length_penalty: LengthPenalty
     extra_length: ExtraLength
     engine: Literal["auto", "torch", "ctranslate2"]
-    replace_unk: bool
 
     @classmethod
     def load(cls, path: Path | str) -> Params:
@@ -186,10 +185,6 @@ class Params(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=
                 )
         if self.average_last > self.keep:
             wrong.append(f"average_last={self.average_last} exceeds keep={self.keep}")
-        if self.replace_unk and self.bpe_merges:
-            wrong.append(f"replace_unk=true needs bpe_merges=0, got bpe_merges={self.bpe_merges}")
-        if self.replace_unk and self.engine == "ctranslate2":
-            wrong.append("replace_unk=true needs torch, got engine=ctranslate2. Set engine=auto.")
         if wrong:
             raise Mistake("\n".join(wrong))
         return self

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from support.tiny import TEXT, model_folder
 
-from transformer.decoding.attention_maps import AttentionMaps
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.inference.save_model import save_model
 from transformer.inference.translator import Translator
@@ -21,7 +18,7 @@ from transformer.model.weights import load_model
 from transformer.text.bpe import Merges
 from transformer.text.marks import SPACE
 from transformer.text.placeholders import NUMBERS
-from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
+from transformer.text.vocabulary import SPECIALS, Vocabulary
 from transformer.text.words import Side, splitter_of
 
 
@@ -217,24 +214,6 @@ def test_score_is_the_log_probability_of_the_search(translator):
         assert sum(steps) == pytest.approx(translation.log_probability, abs=1e-4)
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
         translator.score(["a", "b"], ["c"])
-
-
-def test_unk_is_replaced_by_the_source_word_that_it_attends_to(tmp_path):
-    translator = Translator.load(model_folder(tmp_path / "model", merges=0))
-    ein, rennt = translator.vocabulary.ids(["▁Ein", "▁rennt"])
-    attended = torch.nn.functional.one_hot(torch.tensor([0, 2, 1, 3, 4]))[None, None].float()  # (1, H, T, S)
-    translator.engine = SimpleNamespace(
-        search=lambda sources, **settings: [[Hypothesis((ein, UNK, rennt, UNK), 0.0, 0.0)]],
-        attention=lambda source, target: AttentionMaps(attended, attended, attended),
-    )
-    line = "Der Hund Bello jagt"
-    assert translator.translate([line]) == ["Ein <unk> rennt <unk>"]
-    assert translator.translate([line], replace_unk=True) == ["Ein Bello rennt jagt"]
-
-
-def test_replace_unk_needs_a_word_level_model(translator):
-    with pytest.raises(ValueError, match="bpe_merges: 0"):
-        translator.translate(["a"], replace_unk=True)
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,6 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_remedy(tmp_path, name, va
         ({"back_translation_steps": 40}, "save_every=30 does not divide back_translation_steps=40"),
         ({"average_last": 50}, "average_last=50 exceeds keep=5"),
         ({"device_tokens": 100}, "device_tokens=100 cannot hold a sentence of max_length=100"),
-        ({"replace_unk": "true"}, "replace_unk=true needs bpe_merges=0, got bpe_merges=1000"),
-        ({"replace_unk": "true", "bpe_merges": 0, "engine": "ctranslate2"}, "replace_unk=true needs torch, got engine"),
         ({"test_sets": "a b a"}, "test_sets='a b a' must be different names"),
         ({"test_sets": "valid"}, "test_sets='valid' must be"),
         ({"test_sets": "train2"}, "test_sets='train2' must be"),

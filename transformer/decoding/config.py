@@ -26,14 +26,12 @@ class SearchConfig:
     """Settings of beam search (section 6.1), which beam_search.py defines. Raises Mistake for a value out of range.
 
     beam_size: hypotheses kept per sentence; 1 is greedy search. length_penalty: alpha of ((5 + n) / 6)^alpha.
-    extra_length: a translation has at most source subwords + extra_length subwords. replace_unk: whether each <unk> is
-    replaced by the source word with its largest attention weight; for word-level vocabularies.
+    extra_length: a translation has at most source subwords + extra_length subwords.
     """
 
     beam_size: Beams = 4
     length_penalty: LengthPenalty = 0.6
     extra_length: ExtraLength = 50
-    replace_unk: bool = False
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -30,7 +30,7 @@ from transformer.model_folder import WEIGHTS, WORDS, check_sums, read_model_json
 from transformer.text.bpe import Merges
 from transformer.text.characters import half_character
 from transformer.text.frames import Frame, frame
-from transformer.text.marks import SPACE, join
+from transformer.text.marks import SPACE
 from transformer.text.placeholders import disagree
 from transformer.text.sentences import count_source_ends, split_sentences
 from transformer.text.vocabulary import SPECIALS, UNK, Vocabulary
@@ -164,7 +164,7 @@ class Translator:
         log P 0. A translation that keeps the placeholders of the line, if the model has some, and does not repeat
         itself comes before better ones (wider_search.py).
 
-        settings: config, a SearchConfig, or its fields: beam_size, length_penalty, extra_length, replace_unk. progress:
+        settings: config, a SearchConfig, or its fields: beam_size, length_penalty, extra_length. progress:
         called with the number of sentences after each batch. before_step: called before each step of the search, by
         CTranslate2 at short intervals; what it raises ends the search. Raises Mistake for a setting out of range.
         """
@@ -182,8 +182,6 @@ class Translator:
         if config and settings:
             raise TypeError(f"Give config, or {', '.join(settings)}, not both.")
         config = config or SearchConfig(**settings)
-        if config.replace_unk and not self.merges.empty:
-            raise Mistake("replace_unk is for word-level models (bpe_merges: 0); this one has subwords")
 
         def translate(lines: list[str]) -> list[list[Translation]]:
             words = {line: self._words(line) for line in dict.fromkeys(lines)}
@@ -366,27 +364,13 @@ class Translator:
             return [results[line] for line in lines]
         sources = [[subword for _, part in words[line] for subword in part] for line in lines]
         results = self._hypotheses(sources, partial(self.engine.search, config=config, **how), progress)
-        replacing = sources if config.replace_unk else [None] * len(sources)
         return [
-            [self._translation(hypothesis, line, source) for hypothesis in hypotheses]
-            for line, source, hypotheses in zip(lines, replacing, results, strict=True)
+            [self._translation(hypothesis, line) for hypothesis in hypotheses]
+            for line, hypotheses in zip(lines, results, strict=True)
         ]
 
-    def _translation(self, hypothesis: Hypothesis, line: str, source: list[str] | None = None) -> Translation:
-        """A hypothesis of a source line to a Translation.
-
-        source: the source words. If given, each <unk> is replaced by the word with its largest attention weight: the
-        mean over the heads of the last decoder layer.
-        """
+    def _translation(self, hypothesis: Hypothesis, line: str) -> Translation:
+        """A hypothesis of a source line to a Translation."""
         subwords = [self.vocabulary.subwords[number] for number in hypothesis.ids]
-        text = self.vocabulary.text(hypothesis.ids)
-        if source and UNK in hypothesis.ids:
-            maps = self._torch_method("attention")(self.vocabulary.ids(source), hypothesis.ids)
-            weights = maps.cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
-            best = weights[:, : len(source)].argmax(-1).tolist()
-            copied = [
-                source[best[place]] if number == UNK else subwords[place] for place, number in enumerate(hypothesis.ids)
-            ]
-            text = join(copied)
-        text = self.source.restore(text, line)
+        text = self.source.restore(self.vocabulary.text(hypothesis.ids), line)
         return Translation(text, hypothesis.score, hypothesis.log_probability, tuple(subwords))

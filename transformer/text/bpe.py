@@ -44,11 +44,6 @@ class Merges:
             raise damage from None
 
     @property
-    def empty(self) -> bool:
-        """Whether there are no merges, so that words stay whole."""
-        return self._bpe is None
-
-    @property
     def pairs(self) -> list[tuple[str, str]]:
         """The symbols that each merge joins, in the order of the merges. "</w>" ends the last symbol of a word."""
         ranks: Any = self._bpe.bpe_codes if self._bpe else {}  # pair -> rank
