@@ -30,6 +30,11 @@ def test_terms_inside_placeholders_are_left_alone():
         assert glossary.mark(line) == line
 
 
+def test_a_line_has_no_more_terms_than_placeholders():
+    glossary, words = Glossary({"dog": "Hund"}), "<b> " * 15
+    assert glossary.mark(f"{words}dog dog") == f'{words}<term id="0"/> dog'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

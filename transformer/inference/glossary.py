@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformer.files import Mistake, read_lines
 from transformer.text.characters import normalise
-from transformer.text.placeholders import change_text
+from transformer.text.placeholders import NUMBERS, change_text, placeholders
 
 _MARKED = re.compile(r'<term id="(\d{1,9})"/>')
 
@@ -40,14 +40,17 @@ class Glossary:
         return cls(terms)
 
     def mark(self, line: str) -> str:
-        """A source line with a placeholder in place of each term that is outside its own placeholders."""
+        """A source line with a placeholder, 16 with its own, in place of each term that is outside these."""
         if _MARKED.search(line):
             return line
 
-        def mark_text(text: str) -> str:
-            return self._terms.sub(lambda match: f'<term id="{self.numbers[match[0]]}"/>', text)
+        line = normalise(line, "nfc")
+        free = iter(NUMBERS[len(placeholders(line)) :])
 
-        return change_text(normalise(line, "nfc"), mark_text)
+        def mark_term(match: re.Match[str]) -> str:
+            return f'<term id="{self.numbers[match[0]]}"/>' if next(free, None) else match[0]
+
+        return change_text(line, lambda text: self._terms.sub(mark_term, text))
 
     def fill(self, line: str, translation: str) -> str:
         """The translation of a line of `mark` with the translations of its terms. line: before `mark`."""

@@ -15,7 +15,7 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-_RAW = "script|style|textarea|xmp|iframe|noembed|noframes"  # hold no tags, and are copied
+_RAW = "script|style|textarea|iframe"  # hold no tags, and are copied
 _COPIED = ("code", "kbd", "samp", "svg", "math", "pre", "template")  # with all that they hold
 _VOID = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr").fullmatch  # no end tag
 _LIKE = ("li", "p", "td", "th", "tr", "dt", "dd", "option")  # end where the next one of their name begins
@@ -33,13 +33,13 @@ _ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
 _ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}"
-    rf".*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
-    r"|\{%[^%]{0,200}+%\}|\{\{[^{}]{0,200}+\}\}|\{#[^#]{0,200}+#\}"  # of templates
+    rf"\A\ufeff|<({_RAW})(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
+    r"|\{%[^%<]{0,200}+%\}|\{\{[^{}<]{0,200}+\}\}|\{#[^#<]{0,200}+#\}"  # of templates
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
+_ENTITY = re.compile(r"&#?\w{1,10};")
 _LONG_NUMBER = re.compile(r"(?<=&#)\d{9,}")  # of a character, which Python would not read
 _UNTRANSLATED = re.compile(
     rf"""<[^{_S}/>]++{_ATTRIBUTE}*?(?<=[{_S}/])translate[{_S}]*+=[{_S}]*+["']?no(?![\w-])""", re.IGNORECASE | re.ASCII
@@ -75,22 +75,32 @@ class Piece(NamedTuple):
     block: Block
 
     def keeps_tags(self, translation: str) -> bool:
-        """Whether a translation has each tag once, well nested, and a text in each pair that has one in `text`."""
-        waiting, tags = [], []
-        for tag in map(int, _NUMBER.findall(translation)):
-            tags.append(tag)
-            if tag in self.closing:
-                waiting.append(self.closing[tag])
-            elif tag in self.closing.values() and (not waiting or waiting.pop() != tag):
-                return False
-        return sorted(tags) == [*self.tags] and self.empty_pairs(translation) <= self.empty_pairs(self.text)
+        """Whether a translation has each tag once, well nested, and pairs no emptier than those of `text`."""
+        if sorted(map(int, _NUMBER.findall(translation))) != [*self.tags]:
+            return False
+        before, after = self.contents(self.text), self.contents(translation)
+        return bool(before and after) and all(after[start] >= content for start, content in before.items())
 
-    def empty_pairs(self, text: str) -> set[int]:
-        """The start tags in a text that have no letter or digit before their end tags."""
-        parts = _NUMBER.split(text)
-        places = {int(tag): place for place, tag in enumerate(parts) if place % 2}
-        inner = {start: "".join(parts[places[start] + 1 : places[end] : 2]) for start, end in self.closing.items()}
-        return {start for start, text in inner.items() if not any(map(str.isalnum, text))}
+    def contents(self, text: str) -> dict[int, int]:
+        """What a text has between two tags, by the start tag: 2 for a letter or digit, else 1 for other markup, else 0.
+
+        -1 is the key of the whole. Empty, if the tags are not well nested.
+        """
+        ends, contents, waiting = {*self.closing.values()}, {-1: 0}, [-1]
+        for place, part in enumerate(_NUMBER.split(text)):
+            tag = int(part) if place % 2 else -1
+            if tag in self.closing:
+                contents[tag] = 0
+                waiting.append(tag)
+            elif tag in ends:
+                start = waiting.pop()
+                if not waiting or self.closing[start] != tag:
+                    return {}
+                contents[waiting[-1]] = max(contents[waiting[-1]], contents[start])
+            else:
+                content = 1 if tag >= 0 else 2 * any(map(str.isalnum, part))
+                contents[waiting[-1]] = max(contents[waiting[-1]], content)
+        return contents
 
     def with_tags(self, translation: str) -> str:
         """A translation as HTML, with its tags."""
@@ -129,8 +139,8 @@ class HtmlText:
         self.pieces = again
 
     def write(self, path: Path) -> None:
-        """Write the HTML with the translations."""
-        path.write_bytes(self.result.encode())
+        """Write the HTML with the translations: in ASCII if it was, since it may name any character set."""
+        path.write_bytes(self.result.encode("ascii" if self.html.isascii() else "utf-8", "xmlcharrefreplace"))
 
     @property
     def result(self) -> str:
@@ -240,6 +250,7 @@ def piece_of(html: str, block: Block, places: list[int], partner: Mapping[int, i
     texts = {place: characters(text) for place, text in inside.items() if block[place].kind in (BLANK, TEXT)}
     text = "".join(texts.get(place) or f'<x id="{place}"/>' * tags for place in inside)
     outer = html[block[places[first]].start : block[places[last]].end]
+    outer = _ENTITY.sub(lambda match: match[0] if unescape(match[0]).strip() else " " * len(match[0]), outer)
     start = block[places[first]].start + len(outer) - len(outer.lstrip())
     kept = {place: tag for place, tag in inside.items() if tags and place not in texts}
     closing = {place: partner[place] for place in kept if partner.get(place, 0) > place}
