@@ -7,12 +7,12 @@ import json
 import math
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from io import BytesIO, StringIO
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from shlex import quote
@@ -182,17 +182,18 @@ class Table:
     def _fit(self, lines: Sequence[str], separator: str, quoted: bool) -> tuple[int, float]:
         """How well a separator fits a text, with quotes around cells or without; and the share of rows that are full.
 
-        3: csv.writer gives the text back. 2: no cell is in quotes. 1: some are, by no rule. 0: it does not fit.
+        3: quotes are by a rule. 2: no cell is in quotes. 1: some are, by no rule. 0: it does not fit.
         """
         rows = read_rows(lines, separator, quoted)
         widths = [len(row) for row in rows if row]
         full = widths.count(max(widths, default=0)) / max(1, len(widths))
-        around = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
+        around = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
         is_csv, escaped = self._ends(".csv"), any('\\"' in line for line in lines)
         if quoted:
-            quality = 3 if gives_back(rows, separator, lines) else int(is_csv and not escaped)
+            quality = 3 if has_rule_of_quotes("".join(lines), separator) else int(is_csv and not escaped)
         else:
-            quality = 0 if (around and escaped) or (is_csv and (around or escaped or full < 1)) else 2
+            wrong = around > len(rows) or (around and escaped) or (is_csv and (around or escaped or full < 1))
+            quality = 0 if wrong else 2
         return quality if max(widths, default=0) > 1 else 0, full
 
 
@@ -213,32 +214,35 @@ def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[s
                     raise csv.Error("a quote that takes in the next lines")
             starts.append(first)
             first = reader.line_num + 1
-        sizes = [max((n for n, cell in enumerate(row, start=1) if cell), default=0) for row in rows]
-        usual = Counter(size for size in sizes[:HEAD] if size > 1).most_common(1)
-        wide = [n for n, size in enumerate(sizes) if usual and size > usual[0][0]]
+        usual = Counter(len(row) for row in rows[:HEAD] if len(row) > 1).most_common(1)
+        wide = [n for n, row in enumerate(rows) if usual and len(row) > usual[0][0]]
         if wide:
             first = starts[wide[0]]
-            raise csv.Error(f"{sizes[wide[0]]} columns, but {usual[0][0]} in most of the first rows")
+            raise csv.Error(f"{len(rows[wide[0]])} columns, but {usual[0][0]} in most of the first rows")
     except csv.Error as error:
         raise csv.Error(f":{first}: {error}") from None
     return rows
 
 
-def gives_back(rows: Rows, separator: str, lines: Sequence[str]) -> bool:
-    """Whether csv.writer gives the lines back, with quotes where they are needed, or around commas too, or always.
+def has_rule_of_quotes(text: str, separator: str) -> bool:
+    """Whether quotes stand around whole cells, doubled inside, and by a rule.
 
-    Quotes around numbers and empty cells do not count.
+    Around cells that need them, or around most cells of a column below its name, as around texts and not numbers.
     """
-
-    def normal(text: str) -> str:
-        return re.sub(r'"(\d*)"', r"\1", text.replace(separator, ","))
-
-    for mark, always in ((separator, False), (",", False), (separator, True)):
-        text, quoting = StringIO(), csv.QUOTE_ALL if always else csv.QUOTE_MINIMAL
-        csv.writer(text, delimiter=mark, quoting=quoting, lineterminator="\n").writerows(rows)
-        if normal(text.getvalue()) == normal("".join(lines)):
-            return True
-    return False
+    mark = re.escape(separator)
+    plain = f'[^"\n{mark}]' if separator == "\t" else f'(?! )[^"\n{mark}]'  # a comma of a text has a space behind it
+    cell = re.compile(rf'(?: *"((?:[^"]|"")*+)"|({plain}*+))([\n{mark}])')
+    columns: dict[int, list[bool]] = defaultdict(list)  # whether a cell that does not need quotes has them
+    place = row = column = 0
+    while place < len(text):
+        match = cell.match(text, place)
+        if not match:
+            return False
+        quoted, bare, end = match.groups()
+        if row and (bare or not re.search(r'^\s|[",;|\t\n]|\s$', quoted or '"')):
+            columns[column].append(not bare)
+        place, row, column = match.end(), row + (end == "\n"), 0 if end == "\n" else column + 1
+    return all(not any(cells) or 2 * sum(cells) > len(cells) for cells in columns.values())
 
 
 def find_columns(
@@ -249,8 +253,8 @@ def find_columns(
     below: the next row. A column of codes or of numbers is none. exactly: a name is the language and nothing else.
     """
 
-    def column(language: LanguageNames, side: set[str]) -> int | None:
-        rules: list[Callable[[str], bool]] = [
+    def column(language: LanguageNames, side: set[str], which: slice) -> int | None:
+        every: list[Callable[[str], bool]] = [
             lambda name: name == language.tag,
             lambda name: re.sub(r"\s*[(\[].*", "", name) in language,  # English (US)
             lambda name: name.rpartition(".")[2] in language,
@@ -258,17 +262,24 @@ def find_columns(
             lambda name: name.rpartition(".")[2] in side,
             lambda name: not exactly and bool(words_of_name(name) & side),
         ]
-        cells = [(name, cell) for name, cell in zip(names, following, strict=False)]
-        fitting = ([n for n, (name, cell) in enumerate(cells) if rule(name) and cell not in language] for rule in rules)
+        cells = [*zip(names, following, strict=False)]
+        fitting = (
+            [n for n, cell in enumerate(cells) if rule(cell[0]) and cell[1] not in language] for rule in every[which]
+        )
         indices = next(filter(None, fitting), [])
         return indices[0] if len(indices) == 1 else None
+
+    def both(which: slice) -> tuple[int | None, int | None]:
+        source, target = (column(*each, which) for each in zip(names_of_both(languages), SIDES, strict=True))
+        return source, target
 
     following = [cell.casefold() for cell in (*below, *[""] * len(header))]
     cells = zip(header, following, strict=False)
     names = ["" if cell.isdecimal() or "://" in name else name.casefold() for name, cell in cells]
+    names = ["" if name == "id" and " " not in cell else name for name, cell in zip(names, following, strict=False)]
     sides = all(not side.isdisjoint(names) for side in SIDES)  # then a column "MT (en)" is neither
-    source, target = map(column, names_of_both(languages), SIDES)
-    return source, target
+    by_language = both(slice(4))
+    return by_language if None not in by_language else both(slice(4, None) if sides else slice(None))
 
 
 def words_of_name(name: str) -> set[str]:
@@ -290,12 +301,16 @@ class LanguageNames:
         from babel import Locale, UnknownLocaleError  # imported here, since few files need it
 
         self.tag, self.code, self.words = language.casefold(), strip_region(language), set[str]()
+        places = (*Locale("en").territories, *Locale("en").scripts)
+        self.regions = {str(place).casefold() for place in places}
         for named_in in ("en", *map(strip_region, both)):
             with suppress(UnknownLocaleError, ValueError):  # CLDR has no texts in this language
                 self.words.add((Locale(named_in).languages.get(self.code) or "").casefold())
 
     def __contains__(self, word: str) -> bool:
-        return bool(word) and (word in self.words or strip_region(word.replace("_", "-")) == self.code)
+        _, *regions = word.replace("_", "-").partition("@")[0].split("-")
+        is_code = self.regions.issuperset(regions) and strip_region(word.replace("_", "-")) == self.code
+        return bool(word) and (word in self.words or is_code)
 
 
 @cache

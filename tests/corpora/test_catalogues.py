@@ -187,7 +187,7 @@ def test_lines_of_a_segment_whose_space_is_preserved_are_lines(tmp_path):
     assert pairs(tmp_path) == [("a", "b"), ("a", "b")]
 
 
-@pytest.mark.parametrize("name", ["train.xliff", "train.de.srt", "train.de.zst"])
+@pytest.mark.parametrize("name", ["train.xliff", "train.de.srt", "train.de.zst", "train.tex", "train.ini"])
 def test_a_known_format_that_is_not_read_names_its_converter(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=rf"{name} cannot be read. Convert it, and"):

@@ -61,6 +61,27 @@ def test_the_columns_are_those_that_name_the_languages(tmp_path, name):
     assert pairs(written(tmp_path, name, FILES[name])) == ROWS
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("id,source,target", "m.1,a dog,seekor anjing"),
+        ("source,target,en_comment", "a dog,seekor anjing,m.1"),
+        ("id,English,Indonesian", "m.1,a dog,seekor anjing"),
+        ("en_score,en_US,id", "0.5,a dog,seekor anjing"),
+    ],
+)
+def test_a_key_or_a_comment_is_no_language(tmp_path, header, row):
+    path = written(tmp_path, "a.csv", f"{header}\n{row}\n")
+    assert pairs(path, languages=("en", "id")) == [("a dog", "seekor anjing")]
+
+
+def test_a_column_may_be_empty_below_its_name(tmp_path):
+    assert pairs(written(tmp_path, "a.csv", "en,ha,comment\n" + "a,b,\n" * 20 + "c,d,e\n"))[-2:] == [
+        ("a", "b"),
+        ("c", "d"),
+    ]
+
+
 def test_a_header_may_be_in_either_language(tmp_path):
     path = written(tmp_path, "a.csv", "Nr;Deutsch;Englisch\r\n1;Hallo, du;Hello\r\n")
     assert pairs(path, languages=("en", "de")) == [("Hello", "Hallo, du")]
@@ -102,6 +123,8 @@ def test_a_text_without_quotes_keeps_what_stands_in_it(tmp_path):
     ]
     excel = 'en\tha\n"a, b"\tc\n"say ""no"""\t"x, y"\n'
     assert pairs(written(tmp_path, "d.tsv", excel)) == [("a, b", "c"), ('say "no"', "x, y")]
+    pandas = '"en"\t"ha"\t"score"\n"a"\t"b"\t0.5\n"say ""no"""\t" x"\tNA\n'
+    assert pairs(written(tmp_path, "e.tsv", pandas)) == [("a", "b"), ('say "no"', "x")]
 
 
 def test_other_columns_are_named_on_the_command_line(tmp_path):
@@ -140,6 +163,7 @@ def test_other_columns_are_named_on_the_command_line(tmp_path):
         ("a.tsv", '"en"\t"ha"\n"say \\"no\\""\t"b"\n', "a.tsv:2: a quote after a backslash"),
         ("a.tsv", "en\tha\nnew\\\nline\tb\n", r"row 2, 'new.*', has too few columns\. Export it with doubled"),
         ("a.tsv", "en\tha\na\tb\nc\n", "row 3, 'c', has too few columns. Join it with the line before"),
+        ("a.tsv", '"en"\t"ha"\n"a"\t"b\n"c"\t"d"\n', "a.tsv:2: '\t' expected after"),
         ("a.csv", "en;ha,x\nb;c,d\n", "',' or ';' may separate its columns. Name one: --separator"),
         ("a.tsv", "en\tha\na\tb\tc\n" + "a\tb\n" * 9 + "a\tb\tc\td\n", "a.tsv:12: 4 columns, but 3 above"),
         ("a.tsv", "", "a.tsv: a table of one column, or empty"),

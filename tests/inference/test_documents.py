@@ -9,7 +9,8 @@ from pathlib import Path
 import polib
 import pytest
 
-from transformer.inference.documents import CONVERTED, OPTIONS, is_document, read_document
+from transformer.inference.documents import is_document, read_document
+from transformer.text.formats import CONVERTERS, OPTIONS
 
 PO = """\
 # a comment
@@ -243,9 +244,14 @@ def test_a_language_may_be_written_in_any_way(tmp_path, code):
         ("a.pot", "`msginit -i a.pot"),
         ("a.mo", "`msgunfmt a.mo"),
         ("a.po.gz", "gunzip -k a.po.gz"),
+        ("srt.txt", "`sub2po srt.txt a.po`"),
+        ("page", "name it page.html"),
     ],
 )
-def test_another_format_is_refused_with_the_way_to_go(name, remedy):
+def test_another_format_is_refused_with_the_way_to_go(tmp_path, monkeypatch, name, remedy):
+    monkeypatch.chdir(tmp_path)
+    Path("srt.txt").write_text(f"\n{SRT}")
+    Path("page").write_text("\ufeff<!doctype html>\n<p>A")
     with pytest.raises(ValueError, match="Nothing was translated") as error:
         is_document(Path(name))
     assert remedy in str(error.value)
@@ -264,7 +270,7 @@ DOCUMENTS = {
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_converters_bring_a_document_there_and_back(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    tool, text = CONVERTED[Path(name).suffix], DOCUMENTS[name]
+    tool, text = CONVERTERS[Path(name).suffix], DOCUMENTS[name]
     if not shutil.which(f"{tool}2po"):
         pytest.skip("translate-toolkit is not installed")
     Path(name).write_text(text)

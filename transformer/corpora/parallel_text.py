@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,45 +15,12 @@ from transformer.corpora.catalogues import ENDS, Catalogue
 from transformer.corpora.text_files import Lines, check_counts, lines_of, open_file, plain_name
 from transformer.files import Mistake
 from transformer.text.characters import half_character
+from transformer.text.formats import START, TO_PAIRS, format_of_start
 from transformer.text.languages import strip_region
 
 LinePair = tuple[str, str]
 REMOVE = "Its pairs would be there twice; remove one, or give it another name."
 VALID = ("validation", "dev", "val", "devtest")  # other names of valid
-_REMEDIES = {  # how to convert a file of a format that is not read -> endings of its name
-    "md2po --no-code-blocks --no-frontmatter -t SOURCE TARGET train.po": "md markdown",
-    "xliff2po {0} train.po": "xliff xlf sdlxliff mqxliff",
-    "ffmpeg -i {0} NEW.srt": "vtt",
-    "save it as .xlsx": "xls xlsb ods numbers",
-    "save its text, line n of one language as line n of the other": "doc docx odt rtf pdf epub pptx",
-    "export it as .tmx": "sdltm sqlite",
-    "export it as .jsonl": "parquet",
-    "zstd -d {0}": "zst",
-    "unzip {0}, or name it .xlsx if it is a spreadsheet": "zip",
-    "gunzip, bunzip2 or unxz": "bz2 xz gzip",
-    **{
-        f"{tool}2po -t SOURCE TARGET train.po": ends
-        for tool, ends in {
-            "sub": "srt sub ssa ass",
-            "html": "html htm",
-            "prop": "properties strings",
-            "yaml": "yaml yml",
-            "android": "xml",
-            "resx": "resx",
-        }.items()
-    },
-}
-UNREAD = {f".{end}": remedy for remedy, ends in _REMEDIES.items() for end in ends.split()}
-_FIRST_BYTES = {  # how a file of another format begins -> its ending
-    rb"\d+\s*\n\d\d:\d\d:\d\d[,.]\d+ *-->": ".srt",
-    rb"WEBVTT": ".vtt",
-    rb"(?i)<!doctype html|<html": ".html",
-    rb"<\?xml": ".xml",
-    rb"\{\\rtf|%PDF-|\xd0\xcf\x11\xe0": ".doc",
-    rb"PK\x03\x04": ".zip",
-    rb"\x1f\x8b|BZh\d": ".gzip",
-    rb"SQLite format 3": ".sqlite",
-}
 
 
 class ParallelText(Protocol):
@@ -154,12 +120,14 @@ class _Raw(Lines):
 def check_format(path: Path) -> None:
     """Raise Mistake for a file whose ending or first bytes say a format that is not read, with how to convert it."""
     ending = f".{plain_name(path).rpartition('.')[2]}"
-    if ending not in (*ENDS, ".xlsx", ".xlsm", *UNREAD):
+    if ending in (*ENDS, ".json", ".xlsx", ".xlsm"):
+        return
+    if ending not in TO_PAIRS:
         with open_file(path) as file:
-            start = b"".join(islice(file, 2)).removeprefix(b"\xef\xbb\xbf")
-        ending = next((end for first, end in _FIRST_BYTES.items() if re.match(first, start)), ending)
-    if ending in UNREAD:
-        raise Mistake(f"{path} cannot be read. Convert it, and move it away: {UNREAD[ending].format(quote(str(path)))}")
+            ending = format_of_start(b"".join(islice(file, 9))[:START])
+    if ending:
+        remedy = TO_PAIRS[ending].format(quote(str(path)))
+        raise Mistake(f"{path} cannot be read. Convert it, and move it away: {remedy}")
 
 
 def user_texts(folder: Path, split: str, source: str, target: str) -> list[ParallelText]:

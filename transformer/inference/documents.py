@@ -18,6 +18,7 @@ from transformer.files import Mistake, conversion, read_lines, whole_file
 from transformer.inference.html_text import HtmlText
 from transformer.inference.lines import Translate, finished_parts, parts_folder
 from transformer.text.catalogue import read_catalogue, source_of_form
+from transformer.text.formats import CONVERTERS, OPTIONS, START, TO_PAIRS, format_of_start
 from transformer.text.frames import frame
 from transformer.text.languages import strip_region
 from transformer.text.sentences import is_lower
@@ -31,19 +32,13 @@ _KIT = (
     "Type `{0}2po{2} {1} a.po` of translate-toolkit, translate a.po, then `po2{0} --fuzzy -t {1} a.po OUTPUT`; "
     "docs/translating.md has more"
 )
-# Formats with converters that go both ways: end of the name -> the name of the converter
-CONVERTED = {f".{name}": name for name in ("ini", "json", "md", "mdx", "php", "resx", "toml", "yaml")}
-CONVERTED |= {".markdown": "md", ".properties": "prop", ".yml": "yaml"}
-CONVERTED |= dict.fromkeys((".ass", ".srt", ".ssa", ".sub"), "sub")
-OPTIONS: dict[str, str] = dict.fromkeys(("md", "mdx"), " --no-code-blocks --no-frontmatter")
-_OTHER = (
-    ".xml .strings .arb .vtt .docx .odt .pdf .epub .rtf .ipynb .eml .svg .vue .jsx .ftl .xcstrings .plist .org .rmd"
-)
+XLIFF, PAIRS = (".xliff", ".xlf", ".sdlxliff", ".mqxliff"), (".tmx", ".tsv", ".csv", ".jsonl", ".xlsx", ".xlsm")
 REFUSED = {  # no plain text -> why
-    **dict.fromkeys((".xliff", ".xlf"), "Its converters lose elements inside a text. Give the .po that it was made of"),
-    **dict.fromkeys((".tmx", ".tsv", ".csv", ".jsonl"), "It has texts of both sides. Train with it, or give one side"),
-    **dict.fromkeys(_OTHER.split(), "Give its sentences, one a line"),
+    **dict.fromkeys(TO_PAIRS, "Give its sentences, one a line"),
+    **dict.fromkeys(XLIFF, "Its converters lose elements inside a text. Give the .po that it was made of"),
+    **dict.fromkeys(PAIRS, "It has texts of both sides. Train with it, or give one side"),
     **dict.fromkeys((".rst", ".adoc", ".tex"), "If it is plain, type `python -m transformer MODEL < {}`"),
+    **dict.fromkeys(HTML, "It is HTML: name it {}.html"),
     ".ts": "Type `lconvert {} -o a.po` of Qt, translate a.po, then `lconvert a.po -o OUTPUT.ts`",
     ".pot": "It is a template: `msginit -i {} -l LANGUAGE -o LANGUAGE.po` makes the .po to fill",
     ".mo": "It is compiled: `msgunfmt {} -o a.po` makes the .po to fill",
@@ -58,7 +53,7 @@ MARKED = ("#,", "#|", "msgctxt", "msgid")  # how the line with the flags of an e
 CHARSET = re.compile(
     r"(us-)?ascii|(cp|windows-?)\d+|(iso|utf)[-_]?[\d_-]+|(big5|euc|gb|johab|koi8|shift|tis|viscii)[\w-]*"
 )
-NAMES_OF_PEOPLE = ("", "translator-credits", "translator_credits")  # the header, and what GNOME's programs show
+NAMES_OF_PEOPLE = ("", "translator-credits", "translator_credits", "Your names", "Your emails")  # and the header
 WIDTH = 77  # characters of a line of a catalogue
 
 
@@ -123,17 +118,25 @@ class Catalogue:
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file is a catalogue or HTML, by its name; None is standard input. Raises Mistake for other formats."""
+    """Whether a file is a catalogue or HTML, by its name; None is standard input.
+
+    Raises Mistake for other formats, by their names or first bytes.
+    """
     if path is None:
         return False
-    end = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    if path.suffix.lower() == ".gz" and end in (PO, *HTML, *CONVERTED, *REFUSED):
-        raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {quote(str(path))}")
-    tool = CONVERTED.get(end, "")
-    name = quote(str(path))
+    name, packed = quote(str(path)), path.suffix.lower() == ".gz"
+    end = path.with_suffix("").suffix.lower() if packed else path.suffix.lower()
+    if packed and end in (PO, *CONVERTERS, *REFUSED):
+        raise Mistake(f"{path} is packed. Nothing was translated. Unpack it: gunzip -k {name}")
+    if end in (PO, *HTML):
+        return True
+    if end not in (*CONVERTERS, *REFUSED) and not packed and path.is_file():
+        with open(path, "rb") as file:
+            end = format_of_start(file.read(START))
+    tool = CONVERTERS.get(end, "")
     if way := _KIT.format(tool, name, OPTIONS.get(tool, "")) if tool else REFUSED.get(end, "").format(name):
         raise Mistake(f"{path} is no plain text. Nothing was translated. {way}.")
-    return end in (PO, *HTML)
+    return False
 
 
 def translate_document(
