@@ -90,7 +90,7 @@ def test_the_packages_that_translating_imports_are_declared(rooms, extras):
     declared = {re.split("[><=]", name)[0].replace("-", "_") for name in named}
     assert {"py3langid"} <= declared or "serve" not in extras
     unused = {"torchtext", "py3langid"}  # by what translates: they build a vocabulary, and name the language of a text
-    assert names - {"transformer", "pydantic", *unused} <= declared  # FastAPI brings pydantic
+    assert names - {"transformer", *unused} <= declared
 
 
 def test_the_public_names_can_be_imported_from_the_package():

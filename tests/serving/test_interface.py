@@ -14,17 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import requests
-import uvicorn
 from deep_translator import LibreTranslator
-from fastapi.testclient import TestClient
 from libretranslatepy import LibreTranslateAPI
+from starlette.testclient import TestClient
 from support.servers import free_port, start_server
 from support.tiny import ROOT, TEXT, model_folder
 
@@ -33,9 +32,8 @@ from transformer.files import Mistake, sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches, command, connection, fields, limits
+from transformer.serving import batches, command, fields, limits
 from transformer.serving import server as server_module
-from transformer.serving.connection import Connection
 from transformer.serving.fields import Translate
 from transformer.serving.limits import line_costs
 from transformer.serving.served_model import Model, ModelEntry
@@ -288,8 +286,12 @@ def test_metrics_and_spec_have_the_requests(server):
     assert LINE not in counts
     spec = requests.get(f"{server.address}/spec").json()
     assert {"/translate", "/detect", "/languages", "/translate_file", "/frontend/settings"} <= set(spec["paths"])
-    body = spec["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    operation = spec["paths"]["/translate"]["post"]
+    assert operation["operationId"] == "translate_translate_post"
+    (name,) = {content["schema"]["$ref"] for content in operation["requestBody"]["content"].values()}
+    body = spec["components"]["schemas"][name.rpartition("/")[2]]
     assert {"q", "source", "target", "format", "alternatives"} <= set(body["properties"])
+    assert {"400", "403", "413", "503"} <= set(operation["responses"])
 
 
 @pytest.fixture
@@ -454,53 +456,6 @@ def test_hostile_texts_are_looked_through_once():
     tags = "".join(f"<t{n}>" for n in range(50_000))
     assert len(entry_texts(tags + "x" + tags[::-1])) == 1
     assert numbers_of_forms(f"nplurals=2; plural={'+'.join('n' * 100_000)};", 2) is None
-
-
-@pytest.fixture
-def connections(monkeypatch) -> Iterator[tuple[int, list[Connection], threading.Event]]:
-    """A server in another thread that looks at its connections often: its port, its connections, whether one ended."""
-    monkeypatch.setattr(connection, "IDLE", 0.05)
-    opened: list[Connection] = []
-    ended = threading.Event()
-
-    class Kept(Connection):
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            opened.append(self)
-            super().connection_made(transport)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            ended.set()
-
-    async def answer(scope: dict, receive: object, send: Callable[[dict], Awaitable[None]]) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"x" * (10_000_000 if scope["path"] == "/large" else 1)})
-
-    server = uvicorn.Server(uvicorn.Config(answer, http=Kept, lifespan="off", log_level="critical"))
-    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(server.run, [listener])
-        yield listener.getsockname()[1], opened, ended
-        server.should_exit = True
-        work.result()
-
-
-@pytest.mark.parametrize("request_sent", ["", "GET / HTTP", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
-def test_a_connection_without_a_new_request_is_closed(connections, request_sent):
-    port, opened, _ = connections
-    with socket.create_connection(("127.0.0.1", port)) as client:
-        client.sendall(request_sent.encode())
-        client.settimeout(60)
-        while client.recv(1_000):
-            pass
-    assert opened[0].next_look.cancelled()  # nothing keeps it
-
-
-def test_a_connection_whose_client_does_not_read_is_closed(connections):
-    port, opened, ended = connections
-    with socket.create_connection(("127.0.0.1", port)) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert ended.wait(60)
-    assert opened[0].next_look.cancelled()
 
 
 @pytest.mark.parametrize(("source", "asked"), [("hsb", "auto"), ("nb", "no"), ("zh-TW", "zh")])

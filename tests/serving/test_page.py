@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as some
+from starlette.testclient import TestClient
 from support.browsers import opened_window
 from support.projects import command
 from support.results import commit_result, start_project

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastapi.testclient import TestClient
 from mlflow.pyfunc import load_model, save_model
 from mlflow.pyfunc.scoring_server import init
+from starlette.testclient import TestClient
 from support.tiny import TEXT, model_folder
 
 from pipeline.tracking.registry import model_parts

@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from transformer.files import Mistake
-from transformer.serving.connection import Connection
 from transformer.serving.limits import SECONDS
 from transformer.serving.port import HOST, open_port
 from transformer.serving.served_model import Model, ModelEntry
@@ -33,6 +32,8 @@ from transformer.serving.server import Server, Settings, application
 
 EVERYWHERE = {"0.0.0.0": HOST, "::": "::1"}  # addresses that mean all of this machine -> the one that it calls itself
 KEY = "TRANSLATION_API_KEY"
+MOST_CONNECTIONS = 900  # more are answered with 503; many systems let a process have 1,024 files
+KEPT_OPEN = 130  # seconds that a connection waits for the next request: longer than those of proxies to this server
 
 
 def host_of(name: str) -> str:
@@ -102,7 +103,10 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
 
         config = uvicorn.Config(
             application(server),
-            http=Connection,
+            loop="asyncio",
+            http="h11",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=KEPT_OPEN,
             log_config=None,
             access_log=False,
             ws="none",

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from fastapi import HTTPException
-from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.datastructures import UploadFile
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 
 from transformer.decoding.config import MOST_BEAMS, SEARCH_OPTIONS, Beams, ExtraLength, LengthPenalty, SearchConfig
 from transformer.text.characters import half_character
@@ -87,7 +86,7 @@ class PagePair(BaseModel):
 Asked = TypeVar("Asked", bound=BaseModel)
 
 
-async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any], None]) -> Asked:
+async def read(request: Request, kind: type[Asked], check_key: Callable[[Any], None]) -> Asked:
     """The fields of a request. check_key: called with its api_key before the other fields are checked.
 
     Raises HTTPException: 400 for what is missing, of a wrong type or unknown, 408 for a body that does not arrive.
@@ -119,7 +118,7 @@ async def read(request: HttpRequest, kind: type[Asked], check_key: Callable[[Any
         raise HTTPException(400, f"Invalid request: {reason}") from None
 
 
-async def read_values(request: HttpRequest) -> dict[str, Any]:
+async def read_values(request: Request) -> dict[str, Any]:
     """The fields of a request, of its body and its address. Raises HTTPException for a body that cannot be read."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
@@ -159,7 +158,7 @@ def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> Result:
+async def run_while_connected(request: Request, work: Awaitable[Result]) -> Result:
     """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request))
     try:
@@ -172,13 +171,7 @@ async def run_while_connected(request: HttpRequest, work: Awaitable[Result]) -> 
         gone.cancel()
 
 
-async def wait_for_disconnect(request: HttpRequest) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     """Return when the client has left. Its body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def openapi_body(kind: type[BaseModel], *media: str) -> dict[str, Any]:
-    """The body of a request, for OpenAPI."""
-    schema = kind.model_json_schema()
-    return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in media}}}

@@ -89,8 +89,6 @@ class Gate:
                 message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
             await send(message)
 
-        if method == "HEAD":  # in a copy: uvicorn, which leaves out the body of the answer, looks at its own
-            scope = {**scope, "method": "GET"}
         try:
             await (self.refusal(Headers(scope=scope)) or self.app)(scope, receive_limited, send_watched)
         except ClientDisconnect:

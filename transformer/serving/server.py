@@ -23,12 +23,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from babel import Locale
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from transformer import reporting, serving
 from transformer.decoding.config import SearchConfig
@@ -43,20 +46,19 @@ from transformer.serving.fields import (
     PageText,
     Translate,
     TranslateFile,
-    openapi_body,
     read,
     run_while_connected,
 )
 from transformer.serving.gate import Gate, Measures
 from transformer.serving.limits import MAX_CHARACTERS, check_html, check_line, check_lines
 from transformer.serving.served_model import Model
+from transformer.serving.spec import describe
 from transformer.text.identify import label, rank_languages
 
 FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, reporting)]
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
 FILES = (".txt", PO, *HTML)
 MOST_KEPT, MOST_FILES = 1 << 26, 1_000  # bytes of translated files, and their number, that are kept: of the newest
-JSON, FORMS = "application/json", ("application/x-www-form-urlencoded", "multipart/form-data")
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
 
 
@@ -90,7 +92,7 @@ class Server:
             batches.stopping = True
 
     @asynccontextmanager
-    async def run_models(self, app: FastAPI) -> AsyncIterator[None]:
+    async def run_models(self, app: Starlette) -> AsyncIterator[None]:
         """Translate, until the block ends."""
         tasks = [asyncio.create_task(batches.run()) for batches in self.batches]
         yield
@@ -179,53 +181,44 @@ def other_texts(sentences: Sequence[Sentence], count: int) -> list[str]:
     return list(texts)[1 : count + 1]
 
 
-def application(server: Server) -> FastAPI:
+def application(server: Server) -> Starlette:
     """The program that answers requests."""
-    app = FastAPI(
-        title="Translation",
-        description="LibreTranslate's interface to models of this server.",
-        openapi_url="/spec",
-        docs_url=None,  # FastAPI's pages would load scripts from elsewhere
-        redoc_url=None,
-        lifespan=server.run_models,
-    )
-    answer_mistakes(app)
-    add_interface(app, server)
-    if server.settings.api_key:
-        app.get("/", include_in_schema=False)(refuse_page)
-    else:
-        add_page(app, server)
+    routes = interface(server)
+    description = describe(routes)
+
+    async def spec(request: Request) -> JSONResponse:
+        return JSONResponse(description)
+
+    routes.append(Route("/spec", spec))
+    routes += [Route("/", refuse_page)] if server.settings.api_key else page_routes(server)
+    middleware = [Middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)]
     if server.settings.origins:
-        app.add_middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"])
-    app.add_middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)
-    return app
+        middleware.append(Middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"]))
+    handlers: Any = {Mistake: answer_mistake, HTTPException: answer_refusal}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.run_models)
 
 
-async def refuse_page() -> None:
+async def refuse_page(request: Request) -> Response:
     """The answer in place of the page, which could not keep a key secret."""
     raise HTTPException(404, "This server needs a key, so it has no page. Programs send it as api_key to /translate.")
 
 
-def answer_mistakes(app: FastAPI) -> None:
-    """Answer exceptions with a status and the reason."""
-
-    @app.exception_handler(Mistake)
-    async def refuse(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, 400)
-
-    @app.exception_handler(AnyHTTPException)
-    async def answer(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, AnyHTTPException)
-        reason, headers = error.detail, error.headers
-        if error.status_code == 405 and headers:
-            reason = f"{reason}: use {headers['Allow']}"
-        return JSONResponse({"error": reason}, error.status_code, headers)
+async def answer_mistake(request: Request, error: Mistake) -> JSONResponse:
+    """The reason, as 400."""
+    return JSONResponse({"error": str(error)}, 400)
 
 
-def add_interface(app: FastAPI, server: Server) -> None:
+async def answer_refusal(request: Request, error: HTTPException) -> JSONResponse:
+    """The reason and the status that the error has."""
+    reason, headers = error.detail, error.headers
+    if error.status_code == 405 and headers:
+        reason = f"{reason}: use {headers['Allow']}"
+    return JSONResponse({"error": reason}, error.status_code, headers)
+
+
+def interface(server: Server) -> list[Route]:
     """LibreTranslate's interface."""
 
-    @app.post("/translate", openapi_extra=openapi_body(Translate, JSON, *FORMS))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or each of several."""
         asked = await read(request, Translate, server.check_key)
@@ -247,18 +240,16 @@ def add_interface(app: FastAPI, server: Server) -> None:
             answer["alternatives"] = [other_texts(sentences, asked.alternatives) for sentences in results]
         if isinstance(asked.q, str):
             answer = {name: values[0] for name, values in answer.items()}
-        return JSONResponse(answer)  # which FastAPI does not look through, as it would a dict
+        return JSONResponse(answer)
 
-    @app.post("/detect", openapi_extra=openapi_body(Detect, JSON, *FORMS))
-    async def detect_language(request: Request) -> list[dict[str, Any]]:
+    async def detect_language(request: Request) -> JSONResponse:
         """The languages of this server's models that a text may be in."""
         asked = await read(request, Detect, server.check_key)
         text = asked.q if isinstance(asked.q, str) else "\n".join(asked.q)
         check_line("the text", text)
-        return detect(text, server.codes)
+        return JSONResponse(detect(text, server.codes))
 
-    @app.post("/translate_file", openapi_extra=openapi_body(TranslateFile, FORMS[1]))
-    async def translate_file(request: Request) -> dict[str, str]:
+    async def translate_file(request: Request) -> JSONResponse:
         """Translate a .txt, .po or .html file of at most 1,000 texts. The answer has the address of the result."""
         asked = await read(request, TranslateFile, server.check_key)
         end = Path(asked.file.filename or "").suffix.lower()
@@ -273,29 +264,29 @@ def add_interface(app: FastAPI, server: Server) -> None:
             kept.popitem(last=False)
         address = f"{secrets.token_urlsafe(16)}{end}"
         server.files[address] = result
-        return {"translatedFileUrl": f"{request.base_url}download_file/{address}"}
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{address}"})
 
-    @app.get("/download_file/{address}")
-    async def download_file(address: str) -> Response:
+    async def download_file(request: Request) -> Response:
         """A translated file, one of the newest."""
+        address = request.path_params["address"]
         if address not in server.files:
             raise HTTPException(404, "There is no such file. Translate it again.")
         headers = {"Content-Disposition": f'attachment; filename="translated{Path(address).suffix}"'}
         return Response(server.files[address], media_type="application/octet-stream", headers=headers)
 
-    @app.get("/languages")
-    async def languages() -> list[dict[str, Any]]:
+    async def languages(request: Request) -> JSONResponse:
         """The languages of this server's models, and for each the languages it can be translated to."""
         pairs = [model.languages for model in server.models]
         targets = {code: dict.fromkeys(target for source, target in pairs if source == code) for code in server.codes}
-        return [{"code": code, "name": language_name(code), "targets": list(targets[code])} for code in server.codes]
+        return JSONResponse(
+            [{"code": code, "name": language_name(code), "targets": list(targets[code])} for code in server.codes]
+        )
 
-    @app.get("/frontend/settings")
-    async def settings() -> dict[str, Any]:
+    async def settings(request: Request) -> JSONResponse:
         """What a page needs to know of this server."""
         source, target = server.models[0].languages
         key = bool(server.settings.api_key)
-        return {
+        answer = {
             "charLimit": MAX_CHARACTERS,
             "frontendTimeout": 500,
             "apiKeys": key,
@@ -308,16 +299,26 @@ def add_interface(app: FastAPI, server: Server) -> None:
                 "target": {"code": target, "name": language_name(target)},
             },
         }
+        return JSONResponse(answer)
 
-    @app.get("/health")
-    async def health() -> dict[str, str]:
+    async def health(request: Request) -> JSONResponse:
         """Whether the server answers."""
-        return {"status": "ok"}
+        return JSONResponse({"status": "ok"})
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Counts, in Prometheus' text format."""
         return Response(generate_latest(server.measures.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return [
+        Route("/translate", translate, methods=["POST"]),
+        Route("/detect", detect_language, methods=["POST"]),
+        Route("/translate_file", translate_file, methods=["POST"]),
+        Route("/download_file/{address}", download_file),
+        Route("/languages", languages),
+        Route("/frontend/settings", settings),
+        Route("/health", health),
+        Route("/metrics", metrics),
+    ]
 
 
 async def translate_content(request: Request, server: Server, asked: TranslateFile, end: str, content: bytes) -> bytes:
@@ -355,9 +356,8 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         return path.read_bytes()
 
 
-def add_page(app: FastAPI, server: Server) -> None:
+def page_routes(server: Server) -> list[Route]:
     """The page, and what it asks for."""
-    app.get("/", include_in_schema=False)(page)
 
     def model_of(number: int) -> Model:
         if number >= len(server.models):
@@ -368,12 +368,11 @@ def add_page(app: FastAPI, server: Server) -> None:
         loop = asyncio.get_running_loop()
         return await run_while_connected(request, loop.run_in_executor(server.readers, work))
 
-    @app.get("/models", include_in_schema=False)
-    async def models() -> dict[str, Any]:
-        return {"models": [model.description() for model in server.models], "most_characters": MAX_CHARACTERS}
+    async def models(request: Request) -> JSONResponse:
+        descriptions = [model.description() for model in server.models]
+        return JSONResponse({"models": descriptions, "most_characters": MAX_CHARACTERS})
 
-    @app.post("/translations", include_in_schema=False)
-    async def translations(request: Request) -> Any:
+    async def translations(request: Request) -> JSONResponse:
         asked = await read(request, PageText, server.check_key)
         model = model_of(asked.model)
         check_line("the text", asked.text)
@@ -382,16 +381,24 @@ def add_page(app: FastAPI, server: Server) -> None:
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search)
         seconds = loop.time() - begin
-        return {**await run_in_reader(request, partial(model.details, sentences)), "seconds": seconds}
+        details = await run_in_reader(request, partial(model.details, sentences))
+        return JSONResponse({**details, "seconds": seconds})
 
-    @app.post("/attention", include_in_schema=False)
-    async def attention(request: Request) -> Any:
+    async def attention(request: Request) -> JSONResponse:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
-        return await run_in_reader(request, partial(model_of(asked.model).attention, asked.text, asked.target))
+        work = partial(model_of(asked.model).attention, asked.text, asked.target)
+        return JSONResponse(await run_in_reader(request, work))
+
+    return [
+        Route("/", page),
+        Route("/models", models),
+        Route("/translations", translations, methods=["POST"]),
+        Route("/attention", attention, methods=["POST"]),
+    ]
 
 
-async def page() -> HTMLResponse:
+async def page(request: Request) -> HTMLResponse:
     """The page, which may run its own script and style, and ask its own server, and nothing else."""
     nonce = secrets.token_urlsafe(16)
     policy = (
