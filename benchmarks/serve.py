@@ -1,7 +1,8 @@
 """Speed of the server with many clients, beside a loop over CTranslate2 alone, and what it does with broken requests.
 
 Each client sends one line after the other, over one connection. The loop has all its lines at once, as subwords, in
-batches of CTranslate2's own: no text is split, nobody waits.
+batches of CTranslate2's own: no text is split, nobody waits. The two take turns, ROUNDS times, and medians are printed.
+Processor time is that of the whole server, and of the loop; p50 is compared with that of the loop, one line at a time.
 
     python -m benchmarks.serve data/model data/raw/test.src --clients 1,8,64 --seconds 60
     python -m benchmarks.serve data/model data/raw/test.src --clients 64 --seconds 60 --break-some
@@ -29,7 +30,16 @@ from transformer.cores import cores
 from transformer.files import read_lines
 from transformer.inference.translator import Translator
 
-COLUMNS = {"clients": "clients", "rate": "lines/s", "ratio": "of the loop", "p50": "p50 ms", "p99": "p99 ms"}
+COLUMNS = {
+    "clients": "clients",
+    "rate": "lines/s",
+    "cost": "processor ms a line",
+    "ratio": "to the loop",
+    "p50": "p50 ms",
+    "p50_ratio": "to one line of it",
+    "p99": "p99 ms",
+}
+ROUNDS = 5
 EARLY = 10  # seconds after which memory should not grow
 GARBAGE = (  # what one in twenty requests is with --break-some; each is refused, with 400 or 413
     b'{"q": [1, null], "source": "SRC", "target": "TGT"}',
@@ -135,11 +145,12 @@ class Client:
 async def crowd(
     port: int, process: int, languages: tuple[str, str], lines: list[str], asked: argparse.Namespace, count: int
 ) -> tuple[list[Client], float]:
-    """So many clients for the time of the measurement, and the memory of the server after EARLY seconds."""
+    """So many clients for a round of the measurement, and the memory of the server after EARLY seconds."""
     clients = [Client(port, languages, lines, number) for number in range(count)]
-    end = time.perf_counter() + asked.seconds
+    seconds = asked.seconds / ROUNDS
+    end = time.perf_counter() + seconds
     work = asyncio.gather(*(client.run(end, asked.break_some) for client in clients))
-    await asyncio.sleep(min(EARLY, asked.seconds))
+    await asyncio.sleep(min(EARLY, seconds))
     early = resident(process)
     await work
     return clients, early
@@ -150,30 +161,72 @@ def resident(process: int) -> float:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def bare(folder: Path, translator: Translator, lines: list[str], seconds: float) -> float:
-    """Lines a second of CTranslate2 alone, with all cores."""
-    import ctranslate2
-
-    alone = ctranslate2.Translator(str(folder), inter_threads=cores(), intra_threads=1)
-    subwords, count, begin = translator.subwords(lines), 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < seconds:
-        alone.translate_batch(subwords, beam_size=4, max_batch_size=4096, batch_type="tokens")
-        count += len(lines)
-    return count / passed
+def processor_seconds(process: int) -> float:
+    """Processor time that a process has used, of all its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def row(clients: list, asked: argparse.Namespace, rate: float) -> dict:
+class Loop:
+    """CTranslate2 alone, with all cores."""
+
+    def __init__(self, folder: Path, translator: Translator, lines: list[str]):
+        import ctranslate2
+
+        self.alone = ctranslate2.Translator(str(folder), inter_threads=cores(), intra_threads=1)
+        self.subwords = translator.subwords(lines)
+
+    def cost(self, seconds: float) -> float:
+        """Processor seconds a line, of all lines at once."""
+        count, begin, used = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < seconds:
+            self.alone.translate_batch(self.subwords, beam_size=4, max_batch_size=4096, batch_type="tokens")
+            count += len(self.subwords)
+        return (time.process_time() - used) / count
+
+    def p50(self, seconds: float) -> float:
+        """Seconds until one line is translated, the median."""
+        taken, end, chance = [], time.perf_counter() + seconds, random.Random(0)
+        while (begin := time.perf_counter()) < end:
+            self.alone.translate_batch([chance.choice(self.subwords)], beam_size=4)
+            taken.append(time.perf_counter() - begin)
+        return median(taken)
+
+
+def measure(
+    port: int,
+    process: int,
+    languages: tuple[str, str],
+    lines: list[str],
+    asked: argparse.Namespace,
+    count: int,
+    loop: Loop,
+) -> dict:
     """A row of the table."""
-    seconds = sorted(second for client in clients for second in client.seconds)
-    mine = len(seconds) / asked.seconds
-    p99 = seconds[int(0.99 * (len(seconds) - 1))]
-    return {
-        "clients": len(clients),
-        "rate": mine,
-        "ratio": mine / rate,
-        "p50": 1000 * median(seconds),
-        "p99": 1000 * p99,
-    }
+    rounds = []
+    every: Counter[str] = Counter()
+    memory = 0.0
+    for _ in range(ROUNDS):
+        seconds = asked.seconds / ROUNDS / 2
+        loop_cost, loop_p50, used = loop.cost(seconds), loop.p50(seconds / 2), processor_seconds(process)
+        clients, early = asyncio.run(crowd(port, process, languages, lines, asked, count))
+        cost = processor_seconds(process) - used
+        every += sum((client.counts for client in clients), Counter())
+        memory = memory or early
+        taken = sorted(second for client in clients for second in client.seconds)
+        cost, p50 = cost / len(taken), median(taken)
+        rounds.append(
+            {
+                "rate": ROUNDS * len(taken) / asked.seconds,
+                "cost": 1000 * cost,
+                "ratio": cost / loop_cost,
+                "p50": 1000 * p50,
+                "p50_ratio": p50 / loop_p50,
+                "p99": 1000 * taken[int(0.99 * (len(taken) - 1))],
+            }
+        )
+    print(f"{count} clients: {dict(every)}; {memory:.0f} MiB after {EARLY} s, {resident(process):.0f} at the end")
+    return {"clients": count} | {name: median(each[name] for each in rounds) for name in rounds[0]}
 
 
 def main() -> None:
@@ -186,18 +239,12 @@ def main() -> None:
     asked = parser.parse_args()
     translator = Translator.load(asked.folder, engine="ctranslate2")
     languages = translator.source.language, translator.target.language
-    lines = [line for line in read_lines(asked.text) if line.strip()][:1_000]
-    rows = []
+    lines = [line for line in read_lines(asked.text) if line.strip()][:400]
+    loop = Loop(asked.folder, translator, lines)
     with served(asked.folder) as (port, process):
         asyncio.run(Client(port, languages, [], 0).translate(lines[0]))  # loads what is loaded late
-        for count in map(int, asked.clients.split(",")):
-            rate = bare(asked.folder, translator, lines, min(20, asked.seconds))
-            clients, early = asyncio.run(crowd(port, process, languages, lines, asked, count))
-            rows.append(row(clients, asked, rate))
-            counts = sum((client.counts for client in clients), Counter())
-            print(
-                f"{count} clients: {dict(counts)}; {early:.0f} MiB after {EARLY} s, {resident(process):.0f} at the end"
-            )
+        counts = map(int, asked.clients.split(","))
+        rows = [measure(port, process, languages, lines, asked, count, loop) for count in counts]
     print(text_table(rows, COLUMNS))
 
 

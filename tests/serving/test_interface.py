@@ -121,6 +121,14 @@ def test_a_form_may_leave_the_language_to_the_server(server, expected):
     assert (settings["keyRequired"], settings["language"]["source"]["code"]) == (False, "de")
 
 
+def test_remarks_are_answered_where_they_are_asked_for(server):
+    assert "remarks" not in server.translate("Hund 😀").json()
+    remarks, blank = server.translate(["Hund 😀", ""], remarks=True).json()["remarks"]
+    assert (blank, "not in the training text: 😀" in remarks) == ([], True)
+    form = {"q": "Hund 😀", "source": "de", "target": "en", "remarks": "true"}
+    assert requests.post(f"{server.address}/translate", data=form).json()["remarks"] == remarks
+
+
 CATALOGUE = """msgid ""
 msgstr "Language: en\\nContent-Type: text/plain; charset=UTF-8\\n"
 

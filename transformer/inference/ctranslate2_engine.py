@@ -12,6 +12,7 @@ trained model, is given to the other subwords.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from transformer.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 
 END = SPECIALS[EOS]
 FORBIDDEN = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # sequences that no translation may contain
-PAUSE = 0.001  # seconds between two looks at whether a batch is done
+PAUSE = 0.001  # seconds between two looks of the main thread at whether a batch is done
 
 
 class CTranslate2Engine:
@@ -38,6 +39,7 @@ class CTranslate2Engine:
 
     def __init__(self, folder: Path, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
+        self.parts = cores()  # that a batch is divided into
         device = "cuda" if has_gpu() else "cpu"
         try:
             # A thread for each batch, all cores for several. Threads that share a batch of a small model are slower.
@@ -76,7 +78,7 @@ class CTranslate2Engine:
                 results[row] = self._hypotheses(result, config)
             progress(len(rows))
 
-        for rows in batches(sources, max(1, batch_tokens // config.beam_size)):
+        for rows in batches(sources, max(1, batch_tokens // config.beam_size), self.parts):
             texts = [sources[row] for row in rows]
             jobs.append((rows, self._start(texts, limits[rows[0]], config.beam_size)))
             if len(jobs) > 2 * cores():
@@ -152,13 +154,13 @@ def limit(source: Sequence[int], extra_length: int) -> int:
     return max(1, len(source) + extra_length)
 
 
-def batches(sources: Ids, size: int) -> Iterator[list[int]]:
+def batches(sources: Ids, size: int, parts: int) -> Iterator[list[int]]:
     """Yield the numbers of the sources of each batch: the longest first, sentences x (longest + 1) <= size, or one.
 
-    Few sources are divided among the cores.
+    Few sources are divided into so many parts.
     """
     order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
-    most, start = -(-len(order) // cores()), 0
+    most, start = -(-len(order) // parts), 0
     while start < len(order):
         count = max(1, min(most, size // (len(sources[order[start]]) + 1)))
         yield order[start : start + count]
@@ -166,9 +168,9 @@ def batches(sources: Ids, size: int) -> Iterator[list[int]]:
 
 
 def awaited(answer: ctranslate2.AsyncTranslationResult, check: Check) -> ctranslate2.TranslationResult:
-    """The result of a batch. `check` is called until it is there; what it raises is not held back."""
+    """The result of a batch. `check` is called before it, and meanwhile in the main thread, which gets signals."""
     check()
-    while not answer.done():
+    while threading.current_thread() is threading.main_thread() and not answer.done():
         time.sleep(PAUSE)
         check()
     return answer.result()

@@ -10,7 +10,7 @@ from transformer.decoding.hypothesis import Hypothesis
 
 Ids = Sequence[Sequence[int]]  # one sequence per sentence, without </s>
 Progress = Callable[[int], object]  # called after each batch with its number of sentences
-Check = Callable[[], object]  # called before each step of a search; by CTranslate2 at short intervals
+Check = Callable[[], object]  # called before each step of a search; by CTranslate2 before each batch
 
 
 class Engine(Protocol):

@@ -166,7 +166,8 @@ class Translator:
 
         settings: config, a SearchConfig, or its fields: beam_size, length_penalty, extra_length. progress:
         called with the number of sentences after each batch. before_step: called before each step of the search, by
-        CTranslate2 at short intervals; what it raises ends the search. Raises Mistake for a setting out of range.
+        CTranslate2 before each batch; what it raises ends the search. remarks: whether they are made. Raises Mistake
+        for a setting out of range.
         """
         return self._alternatives(map(frame, checked_lines(lines)), progress, **settings)
 
@@ -175,6 +176,7 @@ class Translator:
         frames: Iterable[Frame],
         progress: Progress = lambda count: None,
         before_step: Check = lambda: None,
+        remarks: bool = True,
         config: SearchConfig | None = None,
         **settings: Any,
     ) -> list[list[Translation]]:
@@ -193,6 +195,8 @@ class Translator:
 
             found = search(lines, config, progress)
             found = search_again(lines, found, config, search, self._is_wrong, may_be_mended)
+            if not remarks:
+                return found
             with_remarks = partial(self._with_remarks, extra_length=config.extra_length)
             return [
                 [with_remarks(line, words[line], best), *rest] for line, (best, *rest) in zip(lines, found, strict=True)

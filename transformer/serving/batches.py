@@ -1,21 +1,21 @@
 """Lines of many requests, translated in batches: one line alone leaves most of a processor unused.
 
-A batch has lines of requests with the same search (SearchConfig). When a worker is free, it waits up to WAIT seconds
-for more requests. Requests that do not fit into one batch take turns, one line each.
+A batch has lines of requests with the same search (SearchConfig). Each core works on one batch. What waits is divided
+among the free cores: at once if nothing is in work, else after WAIT seconds, in which more requests may come. Requests
+that do not fit into one batch take turns, one line each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.translation import Sentence
@@ -23,8 +23,8 @@ from transformer.inference.translator import Translator
 from transformer.serving.gate import INTERNAL, log_bug
 from transformer.serving.limits import MOST_BATCH_COST, MOST_WAITING_COST, SECONDS, check_sentences, line_costs, name_of
 
-WAIT, STEP = 0.005, 0.001  # seconds: at most, for other requests; between two looks at whether more came
-IN_WORK = 2  # batches of one translator that are translated at the same time
+WAIT = 0.005  # seconds, for other requests
+IN_WORK = cores()  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
 TIME_IS_OVER = (
@@ -33,19 +33,19 @@ TIME_IS_OVER = (
 
 
 class Job:
-    """The lines of a request, and their translations. config: of the search.
+    """The lines of a request, and their translations. config: of the search. remarks: whether these are wanted.
 
     Raises Mistake if the search of one line, or of all lines together, may take too long.
     """
 
-    def __init__(self, lines: Sequence[str], config: SearchConfig):
-        self.lines, self.config = lines, config
+    def __init__(self, lines: Sequence[str], config: SearchConfig, remarks: bool = False):
+        self.lines, self.config, self.remarks = lines, config, remarks
         self.future: asyncio.Future = asyncio.get_running_loop().create_future()
         self.results: list[Any] = [None] * len(lines)
         self.taken = self.done = 0  # lines
         self.costs = line_costs(lines, self.config)
         self.cost = sum(self.costs)  # of the lines that are not taken into a batch yet
-        self.group = (self.config, id(self) if max(map(len, lines)) > LONG_LINE else 0)
+        self.group = (config, remarks, id(self) if max(map(len, lines)) > LONG_LINE else 0)
 
     def finish(self, number: int, result: list[Sentence] | Exception) -> None:
         """Take the translation of a line, or why there is none, which is then the answer."""
@@ -63,22 +63,21 @@ Batch = list[tuple[Job, int]]  # a line of a job, by its number
 
 
 class Batches:
-    """The requests that wait for one translator. workers: threads, of which IN_WORK translate for it at a time.
-
-    While one of them prepares its lines, CTranslate2 works on those of another.
-    """
+    """The requests that wait for one translator. workers: threads, of which IN_WORK translate for it at a time."""
 
     def __init__(self, translator: Translator, workers: Executor):
         self.translator, self.workers = translator, workers
         self.waiting: deque[Job] = deque()
-        self.arrived = asyncio.Event()
+        self.arrived, self.free, self.in_work = asyncio.Event(), asyncio.Semaphore(IN_WORK), 0
         self.stopping = False
 
     def cost(self) -> int:
         """Of all requests that wait."""
         return sum(job.cost for job in self.waiting)
 
-    async def translate(self, lines: Sequence[str], config: SearchConfig) -> list[list[Sentence]]:
+    async def translate(
+        self, lines: Sequence[str], config: SearchConfig, remarks: bool = False
+    ) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
         Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and Mistake for a
@@ -86,7 +85,7 @@ class Batches:
         """
         if not lines:
             return []
-        job = Job(lines, config)
+        job = Job(lines, config, remarks)
         if self.waiting and self.cost() + job.cost > MOST_WAITING_COST:
             raise HTTPException(503, "The server has too much to do. Try later.", LATER)
         self.waiting.append(job)
@@ -103,33 +102,31 @@ class Batches:
 
     async def run(self) -> None:
         """Translate what arrives, for ever."""
-        await asyncio.gather(*(self._run() for _ in range(IN_WORK)))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self.arrived.wait()
+                await self.free.acquire()
+                if self.in_work and self.cost() < MOST_BATCH_COST:
+                    await asyncio.sleep(WAIT)
+                batch = self._take_batch()
+                if not self.waiting:
+                    self.arrived.clear()
+                self.in_work += 1
+                tasks.create_task(self._work(batch))
 
-    async def _run(self) -> None:
-        """Translate a batch after the other."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self.arrived.wait()
-            await self._wait_for_others()
-            if batch := self._take_batch():
-                work = partial(self._translate_or_retry, batch)
-                for (job, number), result in zip(batch, await loop.run_in_executor(self.workers, work), strict=True):
-                    job.finish(number, result)
-            if not self.waiting:
-                self.arrived.clear()
-
-    async def _wait_for_others(self) -> None:
-        """Return when no more requests come, after WAIT seconds, or when a batch is full."""
-        end, count = time.monotonic() + WAIT, 0
-        while count < len(self.waiting) and self.cost() < MOST_BATCH_COST and time.monotonic() < end:
-            count = len(self.waiting)
-            await asyncio.sleep(STEP)
+    async def _work(self, batch: Batch) -> None:
+        """Translate a batch, and finish its jobs."""
+        work = asyncio.get_running_loop().run_in_executor(self.workers, self._translate_or_retry, batch)
+        for (job, number), result in zip(batch, await work, strict=True):
+            job.finish(number, result)
+        self.in_work -= 1
+        self.free.release()
 
     def _take_batch(self) -> Batch:
         """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
         same = [job for job in self.waiting if job.group == self.waiting[0].group]
-        room, open_jobs = MOST_BATCH_COST, same
+        room, open_jobs = min(MOST_BATCH_COST, self.cost() // (IN_WORK - self.in_work)), same
         while room > 0 and open_jobs:
             for job in open_jobs:
                 cost = job.costs[job.taken]
@@ -176,4 +173,6 @@ class Batches:
         check()
         for line, (job, number) in zip(lines, batch, strict=True):
             check_sentences(name_of(number + 1, len(job.lines)), line, self.translator)
-        return self.translator.alternatives_of_sentences(lines, before_step=check, config=jobs[0].config)
+        return self.translator.alternatives_of_sentences(
+            lines, before_step=check, config=jobs[0].config, remarks=jobs[0].remarks
+        )

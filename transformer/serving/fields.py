@@ -42,6 +42,7 @@ class Translate(Fields):
     target: str = Field(description="language code")
     format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
+    remarks: bool = Field(False, description="whether to say what may be wrong; for text")
     beam_size: Beams | None = None
     length_penalty: LengthPenalty | None = None
     extra_length: ExtraLength | None = None
@@ -49,8 +50,9 @@ class Translate(Fields):
     def search(self, default: SearchConfig) -> SearchConfig:
         """The settings of the search, of as many hypotheses as there are translations to return."""
         chosen = {name: value for name in SEARCH_OPTIONS if (value := getattr(self, name)) is not None}
-        beams = chosen.pop("beam_size", default.beam_size)
-        return replace(default, beam_size=min(MOST_BEAMS, max(beams, 1 + self.alternatives)), **chosen)
+        beams = min(MOST_BEAMS, max(chosen.pop("beam_size", default.beam_size), 1 + self.alternatives))
+        same = not chosen and beams == default.beam_size
+        return default if same else replace(default, beam_size=beams, **chosen)
 
 
 class Detect(Fields):
@@ -98,7 +100,8 @@ async def read(request: Request, kind: type[Asked], check_key: Callable[[Any], N
         raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
     check_key(values.get("api_key"))
     values = {name: value for name, value in values.items() if value not in (None, "")}
-    if wrong := [name for name, value in values.items() if isinstance(value, bool)]:  # which would be read as 0 or 1
+    # A truth would be read as 0 or 1.
+    if wrong := [name for name, value in values.items() if isinstance(value, bool) and name != "remarks"]:
         raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
     try:
         return kind.model_validate(values)
@@ -125,7 +128,7 @@ async def read_values(request: Request) -> dict[str, Any]:
     content: Any = {}
     form: Sequence[tuple[str, Any]] = ()
     try:
-        address = parse_qsl(request.url.query, **STRICT)
+        address = parse_qsl(request.scope["query_string"].decode(), **STRICT)
         if kind == "application/json" and body:
             content = json.loads(body)
         elif kind == "application/x-www-form-urlencoded":
@@ -145,7 +148,7 @@ async def read_values(request: Request) -> dict[str, Any]:
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
-    if half := half_character(json.dumps(content, ensure_ascii=False)):
+    if b"\\u" in body and (half := half_character(json.dumps(content, ensure_ascii=False))):
         raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
     return unique_fields(address) | unique_fields(form) | content
 

@@ -38,7 +38,7 @@ class Measures:
         self.requests = Counter("requests", "requests by path and status", ["path", "status"], **new)
         self.seconds = Histogram("seconds", "from request to answer", ["path"], **new)
         self.sentences = Counter("sentences", "translated sentences", **new)
-        self.remarks = Counter("remarks", "what may be wrong with translations, by kind", ["kind"], **new)
+        self.remarks = Counter("remarks", "remarks that were asked for, by kind", ["kind"], **new)
         self.queue = Gauge("queue", "requests that wait for a translation", **new)
 
     def count(self, lines: Sequence[Sequence[Sentence]]) -> None:

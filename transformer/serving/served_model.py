@@ -13,7 +13,7 @@ from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
-from transformer.inference.translation import Remark, Sentence, Translation, join_translations
+from transformer.inference.translation import Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
 from transformer.text.frames import frame
@@ -24,6 +24,7 @@ from transformer.text.words import PIECES_OF_SERVER
 from transformer.verdict import verdict
 
 if TYPE_CHECKING:
+    from transformer.inference.ctranslate2_engine import CTranslate2Engine
     from transformer.inference.torch_engine import TorchEngine
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
@@ -55,6 +56,8 @@ class Model:
         self.translator = Translator.load(
             folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch", glossary=glossary
         )
+        if (folder / EXPORT).is_file():
+            cast("CTranslate2Engine", self.translator.engine).parts = 1  # batches.py has a batch for each core
         self.translator.source.most_pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy
 
@@ -91,7 +94,7 @@ class Model:
         answer = {
             "source": [],
             "unknown": [],
-            "remarks": describe_remarks([remark for translation in bests for remark in translation.remarks]),
+            "remarks": describe_remarks(sentences),
         }
         if len(sentences) != 1:
             text = join_translations(sentence.best for sentence in sentences)
@@ -146,10 +149,10 @@ class Model:
         return {"source": [*source, END], "target": [*target, END], "weights": weights.tolist()}
 
 
-def describe_remarks(remarks: Sequence[Remark]) -> list[str]:
-    """Remarks on the sentences of a text in words, each kind once."""
+def describe_remarks(sentences: Sequence[Sentence]) -> list[str]:
+    """Remarks on the best translations of the sentences of a text, in words, each kind once."""
     texts: dict[str, list[str]] = {}
-    for remark in remarks:
+    for remark in (remark for sentence in sentences for remark in sentence.translations[0].remarks):
         texts.setdefault(remark.kind, []).extend(remark.pieces)
     return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in texts.items()]
 

@@ -51,7 +51,7 @@ from transformer.serving.fields import (
 )
 from transformer.serving.gate import Gate, Measures
 from transformer.serving.limits import MAX_CHARACTERS, check_html, check_line, check_lines
-from transformer.serving.served_model import Model
+from transformer.serving.served_model import Model, describe_remarks
 from transformer.serving.spec import describe
 from transformer.text.identify import label, rank_languages
 
@@ -135,10 +135,10 @@ class Server:
         raise HTTPException(400, f"{names[0]} is not available as a target language from {names[1]}")
 
     async def translate(
-        self, request: Request, number: int, lines: Sequence[str], config: SearchConfig
+        self, request: Request, number: int, lines: Sequence[str], config: SearchConfig, remarks: bool = False
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
-        results = await run_while_connected(request, self.batches[number].translate(lines, config))
+        results = await run_while_connected(request, self.batches[number].translate(lines, config, remarks))
         self.measures.count(results)
         return results
 
@@ -231,13 +231,15 @@ def interface(server: Server) -> list[Route]:
             results = [[] for _ in texts]
             translations = await server.translate_html(request, number, texts, search)
         else:
-            results = await server.translate(request, number, texts, search)
+            results = await server.translate(request, number, texts, search, asked.remarks)
             translations = [best_text(sentences) for sentences in results]
         answer: dict[str, list] = {"translatedText": translations}
         if detected:
             answer["detectedLanguage"] = [detected] * len(texts)
         if asked.alternatives:
             answer["alternatives"] = [other_texts(sentences, asked.alternatives) for sentences in results]
+        if asked.remarks:
+            answer["remarks"] = [describe_remarks(sentences) for sentences in results]
         if isinstance(asked.q, str):
             answer = {name: values[0] for name, values in answer.items()}
         return JSONResponse(answer)
@@ -379,7 +381,7 @@ def page_routes(server: Server) -> list[Route]:
         search = replace(model.entry.search, beam_size=asked.beam_size or model.entry.search.beam_size)
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        (sentences,) = await server.translate(request, asked.model, [asked.text], search)
+        (sentences,) = await server.translate(request, asked.model, [asked.text], search, remarks=True)
         seconds = loop.time() - begin
         details = await run_in_reader(request, partial(model.details, sentences))
         return JSONResponse({**details, "seconds": seconds})
