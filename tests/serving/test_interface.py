@@ -32,7 +32,7 @@ from transformer.files import Mistake, sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches, command, fields, limits
+from transformer.serving import batches, command, fields, kept_files, limits
 from transformer.serving import server as server_module
 from transformer.serving.fields import Translate
 from transformer.serving.limits import line_costs
@@ -177,13 +177,48 @@ def test_a_text_file_keeps_its_lines(server, folders):
 
 
 def test_the_newest_translated_files_are_kept(client, monkeypatch):
-    monkeypatch.setattr(server_module, "MOST_FILES", 2)
+    monkeypatch.setattr(kept_files, "MOST_FILES", 2)
     form = {"source": "de", "target": "en", "api_key": "geheim"}
     addresses = [
         client.post("/translate_file", data=form, files={"file": ("a.txt", b"a")}).json()["translatedFileUrl"]
         for _ in range(3)
     ]
     assert [client.get(address).status_code for address in addresses] == [404, 200, 200]
+
+
+def test_a_translated_file_is_there_for_all_servers_for_an_hour(folders, tmp_path):
+    model = Model(ModelEntry("first", folders[0]))
+    apps = [application(Server([model], Settings(("testserver",), files=tmp_path))) for _ in range(2)]
+    (tmp_path / "mine.txt").touch()
+    with (
+        TestClient(apps[0]) as one,
+        TestClient(apps[1]) as two,
+    ):
+        form, files = {"source": "de", "target": "en"}, {"file": ("a.txt", b"a")}
+        headers = {"X-Forwarded-Prefix": "/mt/"}
+        address = one.post("/translate_file", data=form, files=files, headers=headers).json()["translatedFileUrl"]
+        site, _, path = address.partition("/mt/")
+        assert (site, two.get(f"/{path}").status_code) == ("http://testserver", 200)
+        os.utime(tmp_path / Path(path).name, (0, 0))
+        assert two.get(f"/{path}").status_code == 404
+        two.post("/translate_file", data=form, files=files)
+        assert one.get("/download_file/mine.txt").status_code == 404
+    assert len(list(tmp_path.iterdir())) == 2  # the new one, and what is none of its own
+
+
+def test_a_catalogue_that_takes_long_to_read_stops_nobody(client):
+    form = {"source": "de", "target": "en", "api_key": "geheim"}
+    long = {"file": ("a.po", b"# a\n" * 20_001)}
+    refused = client.post("/translate_file", data=form, files=long)
+    assert (refused.status_code, "the server takes 20,000" in refused.json()["error"]) == (400, True)
+    server = client.app.state.server
+    while server.free_readers.acquire(blocking=False):
+        pass
+    files = {"file": ("a.po", CATALOGUE.encode())}
+    assert client.post("/translate_file", data=form, files=files).status_code == 503
+    server.free_readers.release(server_module.READERS)
+    for _ in range(3):  # a reader is free again
+        assert client.post("/translate_file", data=form, files=files).status_code == 200
 
 
 def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folders, expected):
@@ -208,6 +243,7 @@ def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folder
         ({"q": "", "text": LINE}, "there is no parameter 'text'. There are api_key, secret, q,"),
         ({"q": LINE, "beam_size": 65}, "beam_size=65: Input should be less than or equal to 64"),
         ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
         ({"q": LINE, "source": None}, "Invalid request: missing source parameter"),
         ({"q": LINE, "source": "xx"}, "xx is not supported. This server has de, en."),
         ({"q": LINE, "target": "de"}, "German (de) is not available as a target language from German (de)"),
@@ -239,6 +275,7 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
         (b"x" * 2**21, json_type, 413),
         (iter([b"x" * 2**19] * 4), json_type, 413),  # of a size that is not known before
         (b"q=a&q=b&source=de&target=en", form_type, 400),
+        (good.replace(b"{", b'{"q": "b", '), json_type, 400),
         (good.replace(b'"a"', b"[" + b"1," * 100_000 + b"1]"), json_type, 400),
         (good.replace(b'"de"', b'"\\ud800"'), json_type, 400),
         (b'{"\\ud800": "a"}', json_type, 400),
@@ -253,6 +290,7 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
         "HTTP2-Settings": "AAEAAEAAAAIAAAABAA",
     }
     assert requests.post(url, data=good, headers=java).status_code == 200
+    assert requests.post(f"{url}?q=b", data=good, headers=json_type).status_code == 400
     assert "Content-Type: application/json" in requests.post(url, data=good, headers=form_type).json()["error"]
     assert requests.get(url).json()["error"] == "Method Not Allowed: use POST"
     for method, path, status in (("PUT", "/translate", 405), ("GET", "/nothing", 404), ("GET", "/docs", 404)):
@@ -283,7 +321,9 @@ def test_other_names_and_pages_of_other_sites_are_refused(server):
     answer = requests.post(f"{server.address}/translate", data=form, headers={"Origin": "http://evil.example"})
     assert answer.status_code == 403
     assert "Access-Control-Allow-Origin" not in answer.headers
-    assert requests.get(f"{server.address}/health", headers={"Host": "localhost"}).json() == {"status": "ok"}
+    assert requests.get(f"{server.address}/health", headers={"Host": "10.0.0.7:5002"}).json() == {"status": "ok"}
+    own = {"Origin": f"app://{server.address.partition('://')[2]}"}
+    assert requests.post(f"{server.address}/translate", data=form, headers=own).status_code == 403
 
 
 def test_metrics_and_spec_have_the_requests(server):
@@ -315,14 +355,15 @@ def client(folders) -> Iterator[TestClient]:
 def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
     asked = {"q": LINE, "source": "de", "target": "en"}
     for key, status, body in (
-        ("", 403, {"error": "Please contact the server operator to get an API key"}),
+        ("", 400, {"error": "Please contact the server operator to get an API key"}),
         ("gehein", 403, {"error": "Invalid API key"}),
         ("geheim", 200, {"translatedText": expected}),
     ):
         answer = client.post("/translate", data={**asked, "api_key": key})
         assert (answer.status_code, answer.json()) == (status, body)
-    assert client.post("/detect", json={"q": LINE}).status_code == 403
-    assert client.post("/translate_file", data={"source": "de"}, files={"file": ("a.txt", b"a")}).status_code == 403
+    assert client.post("/detect", json={"q": LINE}).status_code == 400
+    form = {"source": "de", "api_key": "gehein"}
+    assert client.post("/translate_file", data=form, files={"file": ("a.txt", b"a")}).status_code == 403
     assert client.get("/").status_code == client.post("/translations", json={}).status_code == 404
     assert "needs a key, so it has no page" in client.get("/").json()["error"]
     answer = client.post("/translate", data={**asked, "api_key": "geheim"}, headers={"Origin": "http://friend.example"})
@@ -358,7 +399,7 @@ def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatc
 
 def test_the_lines_of_a_client_that_left_wait_no_longer(folders):
     async def leave() -> int:
-        waiting = batches.Batches(Translator.load(folders[0]), ThreadPoolExecutor(1))
+        waiting = batches.Batches(Translator.load(folders[0]), ThreadPoolExecutor(1), 1)
         work = asyncio.ensure_future(waiting.translate([LINE], SearchConfig()))
         await asyncio.sleep(0)
         assert len(waiting.waiting) == 1
@@ -371,7 +412,7 @@ def test_the_lines_of_a_client_that_left_wait_no_longer(folders):
 
 
 def test_a_request_that_takes_too_long_ends_with_503(client, monkeypatch):
-    monkeypatch.setattr(batches, "SECONDS", -1)  # over when it arrives
+    monkeypatch.setattr(server_module, "SECONDS", -1)  # over when it arrives
     answer = client.post("/translate", json={"q": LINE, "source": "de", "target": "en", "api_key": "geheim"})
     assert answer.status_code == 503
     assert "was ended" in answer.json()["error"]
@@ -539,6 +580,8 @@ def test_the_image_answers_without_torch(folders, tmp_path):
     [
         (["--origin", "example.org"], "--origin 'example.org' is not the origin of a site"),
         (["--origin", "https://example.org/page"], "is not the origin of a site"),
+        (["--threads", "0"], "--threads 0 is not a number of threads"),
+        (["--files", "nowhere"], "--files nowhere is not a folder"),
         (["--name", "*"], r"--name '\*' is not a host name"),
         (["--name", ""], "--name '' is not a host name"),
     ],
@@ -555,6 +598,8 @@ def options_of(words: list[str]) -> argparse.Namespace:
 
 
 def test_the_address_to_listen_on_is_a_name_of_the_server():
+    origins = ("moz-extension://3d3a", "app://translator")
+    assert command.settings_of(options_of([f"--origin={origin}" for origin in origins])).origins == origins
     assert "192.0.2.2" in command.settings_of(options_of(["--host", "192.0.2.2"])).hosts
     assert "[::2]" in command.settings_of(options_of(["--host", "::2"])).hosts
     assert command.settings_of(options_of(["--host", "0.0.0.0"])).hosts == Settings.hosts
@@ -575,7 +620,7 @@ def test_a_large_request_takes_turns_with_others(monkeypatch):
 
     async def turns() -> bool:
         large, other = batches.Job(["a"] * 2, SearchConfig()), batches.Job(["a"], SearchConfig(beam_size=1))
-        waiting: Any = batches.Batches(None, None)  # type: ignore[arg-type]
+        waiting: Any = batches.Batches(None, None, 1)  # type: ignore[arg-type]
         waiting.waiting.extend([large, other])
         return [waiting._take_batch()[0][0] for _ in range(3)] == [large, other, large]
 

@@ -54,12 +54,12 @@ class BothEngines:
         return self.torch.attention(source, target)
 
 
-def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> Engine:
+def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary, threads: int = 0) -> Engine:
     """The engine of a model folder, or of several as an ensemble.
 
     name: torch, ctranslate2, or auto, which is both where CTranslate2 is installed, the folder has its export, and
-    there is no GPU; else the one that can. Raises Mistake for a folder that the engine cannot read, or whose two
-    models differ.
+    there is no GPU; else the one that can. threads: of CTranslate2; default: one for each core. Raises Mistake for a
+    folder that the engine cannot read, or whose two models differ.
     """
     if name not in ENGINES:
         raise Mistake(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")
@@ -79,7 +79,7 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary) -> E
 
     if both and has_gpu():
         return load_torch(folders)
-    fast = CTranslate2Engine(folder, vocabulary)
+    fast = CTranslate2Engine(folder, vocabulary, threads)
     return BothEngines(fast, folder) if both else fast
 
 

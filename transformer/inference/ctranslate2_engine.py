@@ -37,13 +37,14 @@ PAUSE = 0.001  # seconds between two looks of the main thread at whether a batch
 class CTranslate2Engine:
     """The model in a folder that ctranslate2_export.py wrote, on the GPU if there is one."""
 
-    def __init__(self, folder: Path, vocabulary: Vocabulary):
-        self.vocabulary = vocabulary
-        self.parts = cores()  # that a batch is divided into
+    def __init__(self, folder: Path, vocabulary: Vocabulary, threads: int = 0):
+        """threads: how many batches are computed at a time; default: one for each core."""
+        self.vocabulary, self.threads = vocabulary, threads or cores()
+        self.parts = self.threads  # that few sources are divided into
         device = "cuda" if has_gpu() else "cpu"
         try:
             # A thread for each batch, all cores for several. Threads that share a batch of a small model are slower.
-            self.translator = ctranslate2.Translator(str(folder), device, inter_threads=cores(), intra_threads=1)
+            self.translator = ctranslate2.Translator(str(folder), device, inter_threads=self.threads, intra_threads=1)
         except RuntimeError as error:
             raise Mistake(
                 f"{folder}: CTranslate2 cannot read this model ({error}). Copy the folder again, or "
@@ -81,7 +82,7 @@ class CTranslate2Engine:
         for rows in batches(sources, max(1, batch_tokens // config.beam_size), self.parts):
             texts = [sources[row] for row in rows]
             jobs.append((rows, self._start(texts, limits[rows[0]], config.beam_size)))
-            if len(jobs) > 2 * cores():
+            if len(jobs) > 2 * self.threads:
                 finish_first()
         while jobs:
             finish_first()

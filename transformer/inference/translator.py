@@ -72,12 +72,15 @@ class Translator:
         self.knows_letters = any(map(str.isalpha, "".join(vocabulary.subwords[len(SPECIALS) :])))
 
     @classmethod
-    def load(cls, *folders: Path | str, engine: str = "auto", glossary: Path | None = None) -> Translator:
+    def load(
+        cls, *folders: Path | str, engine: str = "auto", glossary: Path | None = None, threads: int = 0
+    ) -> Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
         engine: torch, ctranslate2, or auto: what is fastest here and computes the same; see both_engines.load_engine.
-        glossary: a file of terms, see Glossary.load. Raises Mistake for a folder without a model, for folders that
-        cannot be an ensemble, and for a glossary if the model has no placeholders.
+        glossary: a file of terms, see Glossary.load. threads: of CTranslate2; default: one for each core. Raises
+        Mistake for a folder without a model, for folders that cannot be an ensemble, and for a glossary if the model
+        has no placeholders.
         """
         paths = [Path(folder) for folder in folders]
         first, *_ = contents = [read_model_json(path / "model.json") for path in paths]
@@ -92,7 +95,7 @@ class Translator:
                 f"{paths[0]}: vocab.txt has {len(vocabulary):,} subwords, model.json says {sizes.vocabulary:,}. Copy "
                 "the folder again."
             )
-        translator = cls(load_engine(paths, engine, vocabulary), merges, vocabulary, *Side.read_both(first))
+        translator = cls(load_engine(paths, engine, vocabulary, threads), merges, vocabulary, *Side.read_both(first))
         translator.seen_words = SeenWords(paths[0] / WORDS)
         translator.scores = first.get("scores") if len(paths) == 1 else None
         if glossary and not translator.source.placeholders:

@@ -15,21 +15,16 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
 from transformer.serving.gate import INTERNAL, log_bug
-from transformer.serving.limits import MOST_BATCH_COST, MOST_WAITING_COST, SECONDS, check_sentences, line_costs, name_of
+from transformer.serving.limits import MOST_BATCH_COST, MOST_WAITING_COST, check_sentences, line_costs, name_of
 
 WAIT = 0.005  # seconds, for other requests
-IN_WORK = cores()  # batches of one translator that are translated at the same time
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
 LATER = {"Retry-After": "5"}  # seconds
-TIME_IS_OVER = (
-    f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
-)
 
 
 class Job:
@@ -63,12 +58,12 @@ Batch = list[tuple[Job, int]]  # a line of a job, by its number
 
 
 class Batches:
-    """The requests that wait for one translator. workers: threads, of which IN_WORK translate for it at a time."""
+    """The requests that wait for one translator. workers: threads, of which so many translate for it at a time."""
 
-    def __init__(self, translator: Translator, workers: Executor):
-        self.translator, self.workers = translator, workers
+    def __init__(self, translator: Translator, workers: Executor, threads: int):
+        self.translator, self.workers, self.threads = translator, workers, threads
         self.waiting: deque[Job] = deque()
-        self.arrived, self.free, self.in_work = asyncio.Event(), asyncio.Semaphore(IN_WORK), 0
+        self.arrived, self.free, self.in_work = asyncio.Event(), asyncio.Semaphore(threads), 0
         self.stopping = False
 
     def cost(self) -> int:
@@ -80,8 +75,8 @@ class Batches:
     ) -> list[list[Sentence]]:
         """The sentences of each line. When this is cancelled, what is not translated yet is left out.
 
-        Raises HTTPException 503 if too much waits, if it takes too long and if the process ends, and Mistake for a
-        line with too many subwords.
+        Raises HTTPException 503 if too much waits and if the process ends, and Mistake for a line with too many
+        subwords.
         """
         if not lines:
             return []
@@ -91,10 +86,7 @@ class Batches:
         self.waiting.append(job)
         self.arrived.set()
         try:
-            async with asyncio.timeout(SECONDS):
-                return await job.future
-        except TimeoutError:
-            raise HTTPException(503, TIME_IS_OVER, LATER) from None
+            return await job.future
         finally:
             job.future.cancel()  # without effect on one that is done
             if job in self.waiting:
@@ -126,7 +118,7 @@ class Batches:
         """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
         same = [job for job in self.waiting if job.group == self.waiting[0].group]
-        room, open_jobs = min(MOST_BATCH_COST, self.cost() // (IN_WORK - self.in_work)), same
+        room, open_jobs = min(MOST_BATCH_COST, self.cost() // (self.threads - self.in_work)), same
         while room > 0 and open_jobs:
             for job in open_jobs:
                 cost = job.costs[job.taken]

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from transformer.cores import cores
 from transformer.files import Mistake
 from transformer.serving.limits import SECONDS
 from transformer.serving.port import HOST, open_port
@@ -53,10 +54,14 @@ def settings_of(options: argparse.Namespace) -> Settings:
     """The settings of a server by the options of its command. Raises Mistake for a wrong name or origin."""
     own = [] if options.host in EVERYWHERE else [address_host(options.host)]
     origins = tuple(origin.rstrip("/").lower() for origin in options.origin)
-    if wrong := [origin for origin in origins if not re.fullmatch(r"\*|https?://[^/\s*]+", origin)]:
+    if wrong := [origin for origin in origins if not re.fullmatch(r"\*|[a-z][a-z\d+.-]*://[^/\s*]+", origin)]:
         raise Mistake(f"--origin {wrong[0]!r} is not the origin of a site. Use one like https://example.org, or *.")
+    if options.threads < 1:
+        raise Mistake(f"--threads {options.threads} is not a number of threads. Use 1 or more, or leave it out.")
+    if options.files and not options.files.is_dir():
+        raise Mistake(f"--files {options.files} is not a folder. Make it, or leave this out.")
     names = [*Settings.hosts, *own, *(host_of(name) for name in options.name)]
-    return Settings(tuple(names), origins, os.environ.get(KEY) or None)
+    return Settings(tuple(names), origins, os.environ.get(KEY) or None, options.threads, options.files)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +77,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a site whose pages may use this server, or *: https://example.org",
     )
+    parser.add_argument(
+        "--threads", type=int, default=cores(), metavar="N", help="batches at a time (default: one for each core)"
+    )
+    parser.add_argument(
+        "--files", type=Path, metavar="FOLDER", help="folder of translated files, which several servers may share"
+    )
     parser.add_argument("--glossary", type=Path, metavar="FILE", help="a term, a tab and its translation in each line")
 
 
@@ -82,7 +93,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
         raise Mistake("--glossary is for one model. Serve the others without it, by a server of their own.")
     with open_port(options.host, options.port) as listener:
         print(f"Loading {' and '.join(map(str, dict.fromkeys(options.models)))} ...", file=sys.stderr, flush=True)
-        server = Server([Model(entry, options.glossary) for entry in find()], settings)
+        server = Server([Model(entry, options.glossary, options.threads) for entry in find()], settings)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.INFO)
 
         here = address_host(EVERYWHERE.get(options.host) or options.host)

@@ -99,7 +99,7 @@ async def read(request: Request, kind: type[Asked], check_key: Callable[[Any], N
     except TimeoutError:
         raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
     check_key(values.get("api_key"))
-    values = {name: value for name, value in values.items() if value not in (None, "")}
+    values = {name: value for name, value in values.items() if value not in (None, "") and (name, value) != ("q", [])}
     # A truth would be read as 0 or 1.
     if wrong := [name for name, value in values.items() if isinstance(value, bool) and name != "remarks"]:
         raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
@@ -130,7 +130,7 @@ async def read_values(request: Request) -> dict[str, Any]:
     try:
         address = parse_qsl(request.scope["query_string"].decode(), **STRICT)
         if kind == "application/json" and body:
-            content = json.loads(body)
+            content = json.loads(body, object_pairs_hook=unique_fields)
         elif kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
@@ -150,7 +150,7 @@ async def read_values(request: Request) -> dict[str, Any]:
         raise HTTPException(400, "Invalid JSON format: it must be an object")
     if b"\\u" in body and (half := half_character(json.dumps(content, ensure_ascii=False))):
         raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
-    return unique_fields(address) | unique_fields(form) | content
+    return unique_fields([*address, *form, *content.items()])
 
 
 def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -55,14 +55,14 @@ class Gate:
     def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str], measures: Measures):
         self.app, self.hosts, self.origins, self.measures = app, hosts, origins, measures
 
-    def refusal(self, headers: Headers) -> JSONResponse | None:
+    def refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         """The answer to a request that is refused by its headers."""
         host, origin = headers.get("host", "").lower(), headers.get("origin", "").lower()
         bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if bare not in self.hosts:
+        if bare not in self.hosts and path != "/health":  # which probes ask by the address of the machine
             reason = f"This server does not answer to the name {bare[:80]!r}. Start it with --name to allow it."
             return JSONResponse({"error": reason}, 400)
-        if origin and origin.partition("://")[2] != host and not {"*", origin} & {*self.origins}:
+        if origin and origin not in (f"http://{host}", f"https://{host}") and not {"*", origin} & {*self.origins}:
             reason = f"Pages of {origin[:80]!r} may not use this server. Start it with --origin to allow them."
             return JSONResponse({"error": reason}, 403)
         size = headers.get("content-length", "0")
@@ -90,7 +90,7 @@ class Gate:
             await send(message)
 
         try:
-            await (self.refusal(Headers(scope=scope)) or self.app)(scope, receive_limited, send_watched)
+            await (self.refusal(scope["path"], Headers(scope=scope)) or self.app)(scope, receive_limited, send_watched)
         except ClientDisconnect:
             status = status or CLIENT_LEFT
         except Exception as error:

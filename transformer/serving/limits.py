@@ -20,6 +20,7 @@ MAX_LINES, MAX_SUBWORDS = 1000, 1000  # of a request, and of a sentence
 # Longer lines and words are refused before they are cut into subwords.
 MAX_CHARACTERS, MAX_WORD = 10 * MAX_SUBWORDS, 2 * MAX_SUBWORDS  # spaCy takes 8 s for a word of 10,000 brackets
 MAX_TAGS = 10_000  # of the HTML of a request
+MAX_CATALOGUE = 20_000  # lines of a .po file: the time that polib takes grows with their square
 MAX_BYTES = 1 << 20  # of a request to server.py
 SECONDS = 30  # from the arrival of a request to its answer
 MOST_SENTENCE_COST, MOST_LINE_COST = 100_000, 200_000  # see line_costs: about 5 and 9 s of a small model, at worst

@@ -50,13 +50,12 @@ class ModelEntry:
 class Model:
     """A model that is ready to answer, also several threads at a time."""
 
-    def __init__(self, entry: ModelEntry, glossary: Path | None = None):
-        """Load the model, for CTranslate2 if its folder has the export. Raises Mistake as Translator.load does."""
+    def __init__(self, entry: ModelEntry, glossary: Path | None = None, threads: int = 0):
+        """Load the model, for CTranslate2 if its folder has the export. See Translator.load."""
         self.entry, folder = entry, entry.folder
-        self.translator = Translator.load(
-            folder, engine="ctranslate2" if (folder / EXPORT).is_file() else "torch", glossary=glossary
-        )
-        if (folder / EXPORT).is_file():
+        engine = "ctranslate2" if (folder / EXPORT).is_file() else "torch"
+        self.translator = Translator.load(folder, engine=engine, glossary=glossary, threads=threads)
+        if engine == "ctranslate2":
             cast("CTranslate2Engine", self.translator.engine).parts = 1  # batches.py has a batch for each core
         self.translator.source.most_pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import secrets
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,23 +35,26 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from transformer import reporting, serving
+from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
-from transformer.inference.documents import HTML, PO, read_catalogue_file
+from transformer.inference.documents import HTML, PO, Document, read_catalogue_file
 from transformer.inference.html_text import HtmlText
 from transformer.inference.translation import Sentence, join_translations
-from transformer.serving.batches import IN_WORK, Batches
+from transformer.serving.batches import LATER, Batches
 from transformer.serving.fields import (
     Detect,
     PagePair,
     PageText,
+    Result,
     Translate,
     TranslateFile,
     read,
     run_while_connected,
 )
 from transformer.serving.gate import Gate, Measures
-from transformer.serving.limits import MAX_CHARACTERS, check_html, check_line, check_lines
+from transformer.serving.kept_files import fetch, keep
+from transformer.serving.limits import MAX_CATALOGUE, MAX_CHARACTERS, SECONDS, check_html, check_line, check_lines
 from transformer.serving.served_model import Model, describe_remarks
 from transformer.serving.spec import describe
 from transformer.text.identify import label, rank_languages
@@ -58,7 +62,11 @@ from transformer.text.identify import label, rank_languages
 FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, reporting)]
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
 FILES = (".txt", PO, *HTML)
-MOST_KEPT, MOST_FILES = 1 << 26, 1_000  # bytes of translated files, and their number, that are kept: of the newest
+READERS = 2  # catalogues that are read at the same time
+TIME_IS_OVER = (
+    f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
+)
+PREFIX = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)  # the path of a site under which a proxy has this server
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
 
 
@@ -66,22 +74,30 @@ NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Inv
 class Settings:
     """hosts: the names by which clients may call this server. origins: sites whose pages may use it; `*`: all.
 
-    api_key: what each request for a translation must have; None: nothing. With a key the page is off.
+    api_key: what each request for a translation must have; None: nothing. With a key the page is off. threads: how many
+    batches of a model are translated at a time. files: the folder of translated files.
     """
 
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     origins: tuple[str, ...] = ()
     api_key: str | None = None
+    threads: int = field(default_factory=cores)
+    files: Path | None = None
 
 
 class Server:
-    """What the answers are made of: models, their batches and the files that wait to be fetched."""
+    """What the answers are made of: models, their batches and the files that wait to be fetched.
+
+    Threads are for batches (workers), for the page and HTML (threads), and for catalogues (readers).
+    """
 
     def __init__(self, models: Sequence[Model], settings: Settings):
         self.models, self.settings, self.measures = models, settings, Measures()
-        self.workers, self.readers = ThreadPoolExecutor(2 * IN_WORK), ThreadPoolExecutor(2)  # readers: files, the page
-        self.batches = [Batches(model.translator, self.workers) for model in models]
-        self.files: OrderedDict[str, bytes] = OrderedDict()
+        self.workers, self.threads = ThreadPoolExecutor(2 * settings.threads), ThreadPoolExecutor(2)
+        self.readers, self.free_readers = ThreadPoolExecutor(READERS), threading.Semaphore(READERS)
+        self.batches = [Batches(model.translator, self.workers, settings.threads) for model in models]
+        self.temporary = TemporaryDirectory()
+        self.files = settings.files or Path(self.temporary.name)
         self.measures.queue.set_function(lambda: sum(len(batches.waiting) for batches in self.batches))
         self.codes = list(dict.fromkeys(code for model in models for code in model.languages))
         detect(".", self.codes)  # loads py3langid
@@ -100,9 +116,9 @@ class Server:
             task.cancel()
 
     def check_key(self, api_key: Any) -> None:
-        """Raise HTTPException 403 if a key is needed and this is not it; it may be of any type."""
+        """Raise HTTPException if a key is needed: 400 without one, 403 for another; it may be of any type."""
         if (key := self.settings.api_key) and not hmac.compare_digest(repr(api_key).encode(), repr(key).encode()):
-            raise HTTPException(403, WRONG_KEY if api_key else NO_KEY)
+            raise HTTPException(403, WRONG_KEY) if api_key else HTTPException(400, NO_KEY)
 
     def find_code(self, language: str) -> str:
         """The code of a language as a model has it, with or without its region. Raises HTTPException 400."""
@@ -147,14 +163,31 @@ class Server:
     ) -> list[str]:
         """The translations of HTML, which passed `check_html`, by a model."""
         placeholders = self.models[number].translator.source.placeholders
-        loop = asyncio.get_running_loop()
-        parts = [await loop.run_in_executor(self.readers, HtmlText, text, placeholders) for text in texts]
-        while lines := [line for part in parts for line in part.lines]:
-            check_lines(lines)
-            results = iter(await self.translate(request, number, lines, config))
-            for part in parts:
-                part.fill([best_text(next(results)) for _ in part.lines])
-        return [part.result for part in parts]
+        parts = await self.run(lambda: [HtmlText(text, placeholders) for text in texts])
+        await self.fill(request, number, parts, config)
+        return await self.run(lambda: [part.result for part in parts])
+
+    async def fill(
+        self, request: Request, number: int, documents: Sequence[Document], config: SearchConfig, name: str = "text"
+    ) -> None:
+        """Translate documents by a model. name: what an error calls one of their lines."""
+        while lines := [line for document in documents for line in document.lines]:
+            check_lines(lines, name)
+            results = await self.translate(request, number, lines, config)
+            texts = map(best_text, results)
+            await self.run(lambda texts=texts: [part.fill([next(texts) for _ in part.lines]) for part in documents])
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, which a thread does."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    async def read_catalogue(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, which reads a catalogue. Raises HTTPException 503 if all readers are busy."""
+        if not self.free_readers.acquire(blocking=False):
+            raise HTTPException(503, "The server reads other files. Try later.", LATER)
+        reading = self.readers.submit(work)
+        reading.add_done_callback(lambda _: self.free_readers.release())  # also when nobody waits for it any more
+        return await asyncio.wrap_future(reading)
 
 
 def language_name(code: str) -> str:
@@ -261,20 +294,19 @@ def interface(server: Server) -> list[Route]:
         if not content:
             raise HTTPException(400, "Invalid request: empty file")
         result = await translate_content(request, server, asked, end, content)
-        kept = server.files
-        while kept and (len(kept) >= MOST_FILES or sum(map(len, kept.values())) + len(result) > MOST_KEPT):
-            kept.popitem(last=False)
-        address = f"{secrets.token_urlsafe(16)}{end}"
-        server.files[address] = result
-        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{address}"})
+        name = await server.run(lambda: keep(server.files, result, end))
+        prefix = request.headers.get("x-forwarded-prefix", "")
+        site = str(request.base_url).rstrip("/") + (prefix.rstrip("/") if PREFIX.fullmatch(prefix) else "")
+        return JSONResponse({"translatedFileUrl": f"{site}/download_file/{name}"})
 
     async def download_file(request: Request) -> Response:
         """A translated file, one of the newest."""
         address = request.path_params["address"]
-        if address not in server.files:
+        content = await server.run(lambda: fetch(server.files, address))
+        if content is None:
             raise HTTPException(404, "There is no such file. Translate it again.")
         headers = {"Content-Disposition": f'attachment; filename="translated{Path(address).suffix}"'}
-        return Response(server.files[address], media_type="application/octet-stream", headers=headers)
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
     async def languages(request: Request) -> JSONResponse:
         """The languages of this server's models, and for each the languages it can be translated to."""
@@ -312,9 +344,9 @@ def interface(server: Server) -> list[Route]:
         return Response(generate_latest(server.measures.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return [
-        Route("/translate", translate, methods=["POST"]),
+        Route("/translate", in_time(translate), methods=["POST"]),
         Route("/detect", detect_language, methods=["POST"]),
-        Route("/translate_file", translate_file, methods=["POST"]),
+        Route("/translate_file", in_time(translate_file), methods=["POST"]),
         Route("/download_file/{address}", download_file),
         Route("/languages", languages),
         Route("/frontend/settings", settings),
@@ -323,39 +355,64 @@ def interface(server: Server) -> list[Route]:
     ]
 
 
+def in_time(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The function `answer`, ended with status 503 after SECONDS."""
+
+    @wraps(answer)
+    async def answer_in_time(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await answer(request)
+        except TimeoutError:
+            raise HTTPException(503, TIME_IS_OVER, LATER) from None
+
+    return answer_in_time
+
+
 async def translate_content(request: Request, server: Server, asked: TranslateFile, end: str, content: bytes) -> bytes:
     """The translation of a file whose name has this end. Raises HTTPException and Mistake."""
+    if end == PO:
+        return await translate_catalogue(request, server, asked, content)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Mistake(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
+    if end in HTML:
+        check_html([text])
+        number, _ = server.choose_model(asked.source, asked.target, [text])
+        (page,) = await server.translate_html(request, number, [text], server.models[number].entry.search)
+        return page.encode()
+    last = "\n" if text.endswith("\n") else ""  # begins no line
+    lines = text.removesuffix(last).split("\n")
+    check_lines(lines, "line")
+    number, _ = server.choose_model(asked.source, asked.target, lines)
+    results = await server.translate(request, number, lines, server.models[number].entry.search)
+    return ("\n".join(map(best_text, results)) + last).encode()
 
-    async def translate(lines: list[str]) -> list[str]:
-        check_lines(lines, "line")
-        number, _ = server.choose_model(asked.source, asked.target, lines)
-        search = server.models[number].entry.search
-        return [best_text(sentences) for sentences in await server.translate(request, number, lines, search)]
 
-    if end != PO:
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise Mistake(f"The file is not UTF-8 at byte {error.start + 1}. Convert it.") from None
-        if end in HTML:
-            check_html([text])
-            number, _ = server.choose_model(asked.source, asked.target, [text])
-            (page,) = await server.translate_html(request, number, [text], server.models[number].entry.search)
-            return page.encode()
-        last = "\n" if text.endswith("\n") else ""  # begins no line
-        translations = await translate(text.removesuffix(last).split("\n"))
-        return ("\n".join(translations) + last).encode()
+async def translate_catalogue(request: Request, server: Server, asked: TranslateFile, content: bytes) -> bytes:
+    """The translation of a .po file. Raises HTTPException and Mistake."""
+    if (count := content.count(b"\n")) > MAX_CATALOGUE:
+        raise Mistake(f"The file has {count:,} lines; the server takes {MAX_CATALOGUE:,}: send it in parts")
+    target = server.find_code(asked.target)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file.po"
-        path.write_bytes(content)
-        read = partial(read_catalogue_file, path, asked.source, server.find_code(asked.target))
+
+        def read() -> Document:
+            path.write_bytes(content)
+            return read_catalogue_file(path, asked.source, target)
+
+        def write() -> bytes:
+            document.write(path)
+            return path.read_bytes()
+
         try:
-            document = await asyncio.get_running_loop().run_in_executor(server.readers, read)
+            document = await server.read_catalogue(read)
         except Mistake as error:
             raise Mistake(str(error).replace(str(path), "The file")) from None
-        document.fill(await translate(document.lines))
-        document.write(path)
-        return path.read_bytes()
+        number, _ = server.choose_model(asked.source, target, document.lines)
+        await server.fill(request, number, [document], server.models[number].entry.search, "line")
+        return await server.run(write)
 
 
 def page_routes(server: Server) -> list[Route]:
@@ -365,10 +422,6 @@ def page_routes(server: Server) -> list[Route]:
         if number >= len(server.models):
             raise Mistake(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
-
-    async def run_in_reader(request: Request, work: partial) -> Any:
-        loop = asyncio.get_running_loop()
-        return await run_while_connected(request, loop.run_in_executor(server.readers, work))
 
     async def models(request: Request) -> JSONResponse:
         descriptions = [model.description() for model in server.models]
@@ -383,20 +436,20 @@ def page_routes(server: Server) -> list[Route]:
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search, remarks=True)
         seconds = loop.time() - begin
-        details = await run_in_reader(request, partial(model.details, sentences))
+        details = await run_while_connected(request, server.run(partial(model.details, sentences)))
         return JSONResponse({**details, "seconds": seconds})
 
     async def attention(request: Request) -> JSONResponse:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
         work = partial(model_of(asked.model).attention, asked.text, asked.target)
-        return JSONResponse(await run_in_reader(request, work))
+        return JSONResponse(await run_while_connected(request, server.run(work)))
 
     return [
         Route("/", page),
         Route("/models", models),
-        Route("/translations", translations, methods=["POST"]),
-        Route("/attention", attention, methods=["POST"]),
+        Route("/translations", in_time(translations), methods=["POST"]),
+        Route("/attention", in_time(attention), methods=["POST"]),
     ]
 
 
