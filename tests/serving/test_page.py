@@ -30,9 +30,8 @@ from support.tiny import TEXT, model_folder
 from pipeline.results import serve
 from pipeline.results.serve import find_model
 from transformer.decoding.config import SearchConfig
-from transformer.inference.translation import Translation
 from transformer.inference.translator import Translator
-from transformer.serving.served_model import MOST_MAPPED, Model, ModelEntry, hypothesis_with_subwords, words
+from transformer.serving.served_model import Model, ModelEntry, words
 from transformer.serving.server import Server, Settings, application
 from transformer.text.word_counts import SeenWords
 
@@ -58,10 +57,17 @@ def client(model) -> Iterator[TestClient]:
         yield client
 
 
-def details(model: Model, text: str, **search) -> dict:
-    """What the page shows of a text."""
-    (sentences,) = model.translator.alternatives_of_sentences([text], config=replace(model.entry.search, **search))
-    return model.details(sentences)
+def details(model: Model, text: str) -> list[dict]:
+    """What the page shows of the translations of a sentence that have details, with their texts and log P."""
+    (sentences,) = model.translator.alternatives_of_sentences([text], config=model.entry.search)
+    hypotheses = model.answer(sentences)["hypotheses"]
+    return [row | model.details(text, row["subwords"]) for row in hypotheses if row["subwords"] is not None]
+
+
+def details_of(client: TestClient, text: str) -> dict:
+    """The answer of the server with the details of the best translation of a sentence."""
+    target = translated(client, text)["hypotheses"][0]["subwords"]
+    return client.post("/details", json={"model": 0, "text": text, "target": target}).json()
 
 
 def translated(client: TestClient, text: str, **options) -> dict:
@@ -75,14 +81,13 @@ def test_the_page_translates_as_the_translator_does(client, folders):
     translator = Translator.load(folders[0])
     (best,) = translator.alternatives([LINE], beam_size=3, extra_length=10)
     answer = translated(client, LINE, beam_size=3)
-    assert answer["source"] == [*translator.subwords([LINE])[0], "</s>"]
+    assert details_of(client, LINE)["source"] == [*translator.subwords([LINE])[0], "</s>"]
     assert [row["text"] for row in answer["hypotheses"]] == [translation.text for translation in best]
     assert [row["score"] for row in answer["hypotheses"]] == pytest.approx([translation.score for translation in best])
     for row, translation in zip(answer["hypotheses"], best, strict=True):
-        assert row["subwords"] == [*translation.subwords, "</s>"]
-        assert len(row["probabilities"]) == len(row["subwords"])
+        assert row["subwords"] == [*translation.subwords]
     assert translated(client, "")["hypotheses"] == translated(client, " ")["hypotheses"] == []
-    answer = translated(client, "Hund 😀")
+    answer = details_of(client, "Hund 😀")
     unknown = dict(zip(answer["source"], answer["unknown"], strict=True))
     assert (unknown["😀"], unknown["</s>"], all(answer["unknown"])) == (True, False, False)
 
@@ -94,9 +99,9 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
     (both,) = answer["hypotheses"]
     assert both["text"] == f"{first['text']} {second['text']}" == model.translator.translate([text], extra_length=10)[0]
     assert both["log_probability"] == pytest.approx(first["log_probability"] + second["log_probability"], rel=1e-4)
-    assert (both["subwords"], [word["text"] for word in both["words"]]) == ([], [both["text"]])
-    refused = client.post("/attention", json={"model": 0, "text": text, "target": first["subwords"][:-1]})
-    assert refused.json()["error"] == "Attention is shown for one sentence. This text has 2, each translated by itself."
+    assert both["subwords"] is None
+    refused = client.post("/details", json={"model": 0, "text": text, "target": first["subwords"]})
+    assert refused.json()["error"] == "Subwords are shown of one sentence. This text has 2, each translated by itself."
     (tmp_path / "words.txt").write_text("Ein 2\nHund 2\nrennt 2\n")
     monkeypatch.setattr(model.translator, "seen_words", SeenWords(tmp_path / "words.txt"))
     (remark,) = (each for each in translated(client, text + " 12 Männer")["remarks"] if each.startswith("not in the"))
@@ -106,29 +111,28 @@ def test_sentences_are_translated_one_by_one_and_unread_words_named(client, mode
 def test_each_line_of_a_pasted_text_is_translated(client):
     first, second = (translated(client, line)["hypotheses"][0]["text"] for line in TEXT[:2])
     (both,) = translated(client, f"{TEXT[0]}\n\n{TEXT[1]}")["hypotheses"]
-    assert both["text"] == both["words"][0]["text"] == f"{first}\n\n{second}"
+    assert both["text"] == f"{first}\n\n{second}"
 
 
-def test_the_answer_shows_placeholders_and_not_their_numbers():
-    translation = Translation("%s von {a}", 0.0, 0.0, ("①", "▁von", "▁", "②"))
-    answer = hypothesis_with_subwords(translation, [0.0] * 5, {"①": "%s", "②": "{a}"}, single=False)
+def test_the_answer_shows_placeholders_and_not_their_numbers(model, monkeypatch):
+    monkeypatch.setattr(model.translator.source, "placeholders", True)
+    answer = model.details("%s von {a}", ("①", "▁von", "▁", "②"))
     assert [word["text"] for word in answer["words"]] == ["%s", "von", "{a}"]
 
 
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
-    answer = details(Model(ModelEntry("", folders[1])), TEXT[1])
-    finished = answer["hypotheses"][:3]  # the fourth meets the limit before </s>
-    assert max(len(row["subwords"]) for row in finished) < 10
+    finished = details(Model(ModelEntry("", folders[1])), TEXT[1])[:3]  # the fourth meets the limit before </s>
+    assert max(len(row["target"]) for row in finished) < 10
     for row in finished:
         assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
     model = Model(ModelEntry("", model_folder(tmp_path / "model", pull=3.0)))
-    rows = {row["text"]: (row["subwords"], row["words"]) for row in details(model, LINE)["hypotheses"]}
+    rows = {row["text"]: (row["target"], row["words"]) for row in details(model, LINE)}
     assert rows[""] == (["</s>"], [])
-    framed = details(Model(ModelEntry("", folders[1])), f"- „{TEXT[1]}“")["hypotheses"][0]
+    framed = details(Model(ModelEntry("", folders[1])), f"- „{TEXT[1]}“")[0]
     assert framed["log_probability"] == pytest.approx(sum(map(math.log, framed["probabilities"])), abs=1e-4)
     assert (framed["words"][0]["text"], framed["words"][-1]["text"]) == ("- „", "“")
-    assert [word["text"] for word in details(model, "12")["hypotheses"][0]["words"]] == ["12"]
-    assert model.attention(LINE, [])["target"] == ["</s>"]
+    assert details(model, "12") == []
+    assert model.details(LINE, [])["target"] == ["</s>"]
 
 
 def test_a_word_has_the_probability_of_its_least_likely_subword():
@@ -151,8 +155,8 @@ def test_the_words_of_the_page_spell_the_text(line, model):
 
 def test_many_threads_get_each_its_own_attention_and_scores(model):
     def sizes(line: str) -> tuple[int, int]:
-        weights = model.attention(line, ["▁a"])["weights"]
-        return len(weights[0]), len(details(model, line)["hypotheses"][0]["probabilities"])
+        answer = model.details(line, ["▁a"])
+        return len(answer["weights"][0]), len(answer["probabilities"])
 
     lines = [" ".join(TEXT[0].split() * count) for count in range(1, 6)] * 8
     alone = {line: sizes(line) for line in set(lines)}
@@ -161,9 +165,8 @@ def test_many_threads_get_each_its_own_attention_and_scores(model):
 
 
 def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
-    first = translated(client, LINE)["hypotheses"][0]
-    target = first["subwords"][:-1]
-    shown = client.post("/attention", json={"model": 0, "text": LINE, "target": target}).json()
+    target = translated(client, LINE)["hypotheses"][0]["subwords"]
+    shown = details_of(client, LINE)
     translator = Translator.load(folders[0])
     ids = translator.vocabulary.ids
     cross = translator.engine.attention(ids(shown["source"][:-1]), ids(target)).cross  # type: ignore[attr-defined]
@@ -180,9 +183,9 @@ def test_the_attention_is_that_of_the_decoder_over_the_source(client, folders):
         ("translations", {"text": "a", "model": 1}, 400, "model=1: there are 1, counted from 0"),
         ("translations", {"text": "a", "model": -1}, 400, "model=-1: Input should be greater"),
         ("translations", {"text": "x" * 2**20}, 413, "larger than 1,048,576 bytes"),
-        ("attention", {"text": "wort " * (MOST_MAPPED + 1), "target": []}, 400, f"up to {MOST_MAPPED} subwords"),
-        ("attention", {"text": "a", "target": ["a"] * (MOST_MAPPED + 1)}, 400, f"up to {MOST_MAPPED} subwords"),
-        ("attention", {"text": "a", "target": "a"}, 400, 'target="a": Input should be a valid list'),
+        ("details", {"text": "wort " * 1_001, "target": []}, 400, "subwords; the server takes 1,000: cut it"),
+        ("details", {"text": "a", "target": ["a"] * 1_201}, 400, "at most 1200 items"),
+        ("details", {"text": "a", "target": "a"}, 400, 'target="a": Input should be a valid list'),
     ],
 )
 def test_a_request_over_the_limits_is_refused_with_the_reason(client, path, body, status, message):
@@ -235,7 +238,7 @@ def test_the_model_of_a_commit_comes_from_the_cache_of_dvc(inside, folders, tmp_
         assert (source.folder / path.name).read_bytes() == path.read_bytes()
     assert (source.search.beam_size, source.examples) == (2, ("a b c d", "e f g h", "i j k l"))
     assert [len(source.origin[name]) for name in ("run", "data")] == [7, 12]
-    assert details(Model(source), LINE)["hypotheses"]
+    assert details(Model(source), LINE)
 
 
 @pytest.mark.parametrize(
@@ -353,6 +356,25 @@ def test_two_models_translate_what_is_typed_and_in_the_address(page, folders, ad
     assert page.locator("#beam").input_value() == "1"
 
 
+def test_a_translation_is_shown_before_its_details_and_copied(page, folders):
+    waiting: list = []
+    page.route("**/details", lambda route: waiting.append(route))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#model-choice").select_option("1")
+    page.locator("#text").fill(LINE)
+    (best,) = Translator.load(folders[1]).translate([LINE])
+    article = page.locator("article >> visible=true")
+    page.wait_for_function("text => document.querySelectorAll('.translation')[1].textContent === text", arg=best)
+    assert (article.count(), article.locator(".target button").count()) == (1, 0)
+    article.locator(".copy").click()
+    assert page.evaluate("navigator.clipboard.readText()") == best
+    while not waiting:
+        page.wait_for_timeout(10)
+    waiting[0].continue_()
+    article.locator(".source[data-weights]").wait_for()
+    assert page.url.endswith("&model=1")
+
+
 def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folders):
     article = first_article(page)
     target, source = article.locator(".target button"), article.locator(".source button")
@@ -378,14 +400,15 @@ def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folder
 @pytest.mark.full
 def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders):
     article = first_article(page)
-    first, second = details(Model(ModelEntry("first", folders[0])), LINE)["hypotheses"][:2]
+    first, second = details(Model(ModelEntry("first", folders[0])), LINE)[:2]
     unsure = [word["text"] for word in first["words"] if word["probability"] < 0.5]
     assert article.locator(".translation mark").all_inner_texts() == unsure
     assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)
     below = article.locator(".target small").all_inner_texts()
     assert [text.endswith("?") for text in below] == [probability < 0.5 for probability in first["probabilities"]]
     article.locator(".alternatives button").nth(1).click()
-    assert article.locator(".target .subword").all_text_contents() == second["subwords"]
+    article.locator(".source[data-weights]").wait_for()
+    assert article.locator(".target .subword").all_text_contents() == second["target"]
 
 
 @pytest.mark.full

@@ -78,7 +78,7 @@ class PageText(BaseModel):
 
 
 class PagePair(BaseModel):
-    """What the page asks for: attention. target: the subwords of a translation."""
+    """What the page asks for: details of a translation. target: the subwords of a translation."""
 
     model: int = Field(ge=0)
     text: str

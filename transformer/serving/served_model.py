@@ -16,6 +16,7 @@ from transformer.inference.remarks import KINDS
 from transformer.inference.translation import Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
+from transformer.serving.limits import check_sentences
 from transformer.text.frames import frame
 from transformer.text.marks import SPACE, join
 from transformer.text.placeholders import NUMBERS, protect
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from transformer.inference.torch_engine import TorchEngine
 
 END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
-MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: a map of more cannot be read
-NO_TORCH = "Attention needs torch and a folder with weights.safetensors."
+MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: more cannot be read
+NO_TORCH = "Probabilities and attention need torch and a folder with weights.safetensors."
 
 
 @dataclass(frozen=True)
@@ -74,78 +75,76 @@ class Model:
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
-        facts = {**self.entry.origin, "beam size": str(self.entry.search.beam_size)}
-        if worth := verdict(self.translator.scores):
-            facts["scores"] = worth
         return {
             "name": self.entry.name,
-            "facts": facts,
+            "facts": {**self.entry.origin, "beam size": str(self.entry.search.beam_size)},
+            "verdict": verdict(self.translator.scores),
             "languages": self.languages,
             "examples": self.entry.examples,
         }
 
-    def details(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
-        """The translations of a text as the page shows them, best first, and the subwords of the text.
+    def answer(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
+        """The translations of a text, best first. Of several sentences the best ones are joined to one."""
+        single = len(sentences) == 1
+        if single:
+            shown = sentences[0].translations
+        else:
+            bests = [sentence.translations[0] for sentence in sentences]
+            sums = (sum(best.score for best in bests), sum(best.log_probability for best in bests))
+            shown = [Translation(join_translations(sentence.best for sentence in sentences), *sums, ())][: len(bests)]
+        has_details = single and has_torch(self.entry.folder)
+        hypotheses = [
+            {
+                "text": translation.text,
+                "score": translation.score,
+                "log_probability": translation.log_probability,
+                # An empty translation has details, one that was made without a search has none.
+                "subwords": translation.subwords
+                if has_details and (translation.subwords or not translation.text)
+                else None,
+            }
+            for translation in shown
+        ]
+        return {"remarks": describe_remarks(sentences), "hypotheses": hypotheses}
 
-        Subwords are shown of one sentence, with torch. Of several sentences the best translations are joined to one.
-        """
-        bests = [sentence.translations[0] for sentence in sentences]
-        answer = {
-            "source": [],
-            "unknown": [],
-            "remarks": describe_remarks(sentences),
-        }
-        if len(sentences) != 1:
-            text = join_translations(sentence.best for sentence in sentences)
-            score = sum(translation.score for translation in bests)
-            joined = Translation(text, score, sum(translation.log_probability for translation in bests), ())
-            return {**answer, "hypotheses": [hypothesis(joined)] if sentences else []}
-        ((source, translations, _),) = sentences
-        if self.torch is None:
-            return {**answer, "hypotheses": [hypothesis(translation) for translation in translations]}
-        before, core, after = frame(source)
-        marked = self.translator.mark_terms(core)
-        (subwords,) = self.translator.subwords([marked])
-        ids = self.translator.vocabulary.ids
-        numbers = ids(subwords)
-        targets = [ids(translation.subwords) for translation in translations]
-        logs = self.torch.score([numbers] * len(targets), targets, progress=lambda count: None)
-        values = protect(marked)[1] if self.translator.source.placeholders else ()
-        filled = [self.translator.fill_terms(core, value) for value in values]
-        protected = dict(zip(NUMBERS, filled, strict=False))
-        single = self.translator.target.splitter == "unicode"
-        return {
-            **answer,
-            "source": [*subwords, END],
-            "unknown": [*(number == UNK for number in numbers), False],
-            "hypotheses": [
-                hypothesis_with_subwords(translation, log, protected, single, before, after)
-                if translation.subwords or not translation.text
-                else hypothesis(translation)
-                for translation, log in zip(translations, logs, strict=True)
-            ],
-        }
+    def details(self, text: str, target: Sequence[str]) -> dict[str, Any]:
+        """Subwords of a sentence, and of a translation with probabilities, with the attention of the decoder over it.
 
-    def attention(self, text: str, target: Sequence[str]) -> dict[str, Any]:
-        """The attention of the decoder over the source, for a sentence and the subwords of one of its translations.
-
-        weights: a row for each target subword, the mean over the heads of the last layer. </s> is the last subword of
-        both sides. Raises Mistake for a side of more than MOST_MAPPED subwords, for several sentences, and without
-        torch.
+        target: the subwords of the translation. weights: a row for each target subword, the mean over the heads of the
+        last layer; None for a side of more than MOST_MAPPED subwords. </s> is the last subword of both sides. words:
+        see `words`. Raises Mistake for several sentences, and without torch.
         """
         if self.torch is None:
             raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
-            raise Mistake(f"Attention is shown for one sentence. This text has {count}, each translated by itself.")
-        (source,) = self.translator.subwords([self.translator.mark_terms(frame(text).core)])
-        if max(len(source), len(target)) > MOST_MAPPED:
-            raise Mistake(
-                f"Attention is shown for up to {MOST_MAPPED} subwords. This sentence has {len(source)}, "
-                f"its translation {len(target)}."
-            )
-        ids = self.translator.vocabulary.ids
-        weights = self.torch.attention(ids(source), ids(target)).cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
-        return {"source": [*source, END], "target": [*target, END], "weights": weights.tolist()}
+            raise Mistake(f"Subwords are shown of one sentence. This text has {count}, each translated by itself.")
+        check_sentences("the text", text, self.translator)
+        before, core, after = frame(text)
+        marked = self.translator.mark_terms(core)
+        (subwords,) = self.translator.subwords([marked])
+        source, translation = map(self.translator.vocabulary.ids, (subwords, target))
+        (logs,) = self.torch.score([source], [translation], progress=lambda count: None)
+        weights = None
+        if max(len(source), len(target)) <= MOST_MAPPED:
+            weights = (
+                self.torch.attention(source, translation).cross[-1].mean(0).tolist()
+            )  # (layers, H, T, S) -> (T, S)
+        values = protect(marked)[1] if self.translator.source.placeholders else ()
+        protected = dict(zip(NUMBERS, (self.translator.fill_terms(core, value) for value in values), strict=False))
+        probabilities = [math.exp(log) for log in logs]
+        spelled = [protected.get(each, each) for each in target]
+        return {
+            "source": [*subwords, END],
+            "unknown": [*(number == UNK for number in source), False],
+            "target": [*target, END],
+            "probabilities": probabilities,
+            "words": [
+                *framing(before),
+                *words(spelled, probabilities, self.translator.target.splitter == "unicode"),
+                *framing(after),
+            ],
+            "weights": weights,
+        }
 
 
 def describe_remarks(sentences: Sequence[Sentence]) -> list[str]:
@@ -154,44 +153,6 @@ def describe_remarks(sentences: Sequence[Sentence]) -> list[str]:
     for remark in (remark for sentence in sentences for remark in sentence.translations[0].remarks):
         texts.setdefault(remark.kind, []).extend(remark.pieces)
     return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in texts.items()]
-
-
-def hypothesis(translation: Translation) -> dict[str, Any]:
-    """A translation as the page shows it: as one word, without subwords."""
-    return {
-        "text": translation.text,
-        "score": translation.score,
-        "log_probability": translation.log_probability,
-        "subwords": [],
-        "probabilities": [],
-        "words": [{"text": translation.text, "space": False, "probability": 1.0}],
-    }
-
-
-def hypothesis_with_subwords(
-    translation: Translation,
-    logs: Sequence[float],
-    protected: Mapping[str, str],
-    single: bool,
-    before: str = "",
-    after: str = "",
-) -> dict[str, Any]:
-    """A translation as the page shows it, with its subwords and </s>, and words that are marked if they are unlikely.
-
-    logs: log P of each subword and of </s>. protected: number of a placeholder -> its text. single: see `words`.
-    before, after: what frames the sentence.
-    """
-    probabilities = [math.exp(log) for log in logs]
-    return {
-        **hypothesis(translation),
-        "subwords": [*translation.subwords, END],
-        "probabilities": probabilities,
-        "words": [
-            *framing(before),
-            *words([protected.get(each, each) for each in translation.subwords], probabilities, single),
-            *framing(after),
-        ],
-    }
 
 
 def framing(text: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The server of model folders: LibreTranslate's interface, and a page to type into.
 
     POST /translate, /detect, /translate_file    GET /languages, /frontend/settings, /spec, /health, /metrics
-    GET  /                                       the page, which uses /models, /translations and /attention
+    GET  /                                       the page, which uses /models, /translations and /details
 
 A mistake is answered as {"error": reason}. A browser sends the name of a page's site as Origin, and the name of the
 server that it asks as Host. Only allowed names are answered, so pages of other sites cannot use this server.
@@ -55,7 +55,7 @@ from transformer.serving.fields import (
 from transformer.serving.gate import Gate, Measures
 from transformer.serving.kept_files import fetch, keep
 from transformer.serving.limits import MAX_CATALOGUE, MAX_CHARACTERS, SECONDS, check_html, check_line, check_lines
-from transformer.serving.served_model import Model, describe_remarks
+from transformer.serving.served_model import MOST_MAPPED, Model, describe_remarks
 from transformer.serving.spec import describe
 from transformer.text.identify import label, rank_languages
 
@@ -436,20 +436,19 @@ def page_routes(server: Server) -> list[Route]:
         begin = loop.time()
         (sentences,) = await server.translate(request, asked.model, [asked.text], search, remarks=True)
         seconds = loop.time() - begin
-        details = await run_while_connected(request, server.run(partial(model.details, sentences)))
-        return JSONResponse({**details, "seconds": seconds})
+        return JSONResponse({**model.answer(sentences), "seconds": seconds})
 
-    async def attention(request: Request) -> JSONResponse:
+    async def details(request: Request) -> JSONResponse:
         asked = await read(request, PagePair, server.check_key)
         check_line("the text", asked.text)
-        work = partial(model_of(asked.model).attention, asked.text, asked.target)
+        work = partial(model_of(asked.model).details, asked.text, asked.target)
         return JSONResponse(await run_while_connected(request, server.run(work)))
 
     return [
         Route("/", page),
         Route("/models", models),
         Route("/translations", in_time(translations), methods=["POST"]),
-        Route("/attention", in_time(attention), methods=["POST"]),
+        Route("/details", in_time(details), methods=["POST"]),
     ]
 
 
@@ -466,4 +465,6 @@ async def page(request: Request) -> HTMLResponse:
         "Cache-Control": "no-store",
         "Cross-Origin-Opener-Policy": "same-origin",
     }
-    return HTMLResponse(TEMPLATES.get_template("translate.html.jinja").render(nonce=nonce), headers=headers)
+    return HTMLResponse(
+        TEMPLATES.get_template("translate.html.jinja").render(nonce=nonce, most_mapped=MOST_MAPPED), headers=headers
+    )
