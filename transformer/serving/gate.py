@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transformer.inference.translation import Sentence
 from transformer.serving.limits import MAX_BYTES
 
 LOG = logging.getLogger("transformer.serving")
@@ -38,15 +37,7 @@ class Measures:
         self.requests = Counter("requests", "requests by path and status", ["path", "status"], **new)
         self.seconds = Histogram("seconds", "from request to answer", ["path"], **new)
         self.sentences = Counter("sentences", "translated sentences", **new)
-        self.remarks = Counter("remarks", "remarks that were asked for, by kind", ["kind"], **new)
         self.queue = Gauge("queue", "requests that wait for a translation", **new)
-
-    def count(self, lines: Sequence[Sequence[Sentence]]) -> None:
-        """Count translated sentences, and the remarks on them."""
-        for sentence in (sentence for sentences in lines for sentence in sentences):
-            self.sentences.inc()
-            for remark in sentence.translations[0].remarks:
-                self.remarks.labels(remark.kind).inc()
 
 
 class Gate:

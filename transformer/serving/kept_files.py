@@ -19,12 +19,12 @@ def keep(folder: Path, content: bytes, end: str) -> str:
     name = f"{secrets.token_urlsafe(16)}{end}"
     with whole_file(folder / name) as temporary:
         temporary.write_bytes(content)
-    kept: list[int] = []  # their bytes
+    kept = 0  # bytes
     with suppress(FileNotFoundError):  # another server removes old files too
         paths = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
-        for path in sorted(paths, key=lambda path: -path.stat().st_mtime):
-            kept.append(path.stat().st_size)
-            if len(kept) > MOST_FILES or sum(kept) > MOST_KEPT or is_old(path):
+        for number, path in enumerate(sorted(paths, key=lambda path: -path.stat().st_mtime)):
+            kept += path.stat().st_size
+            if number >= MOST_FILES or kept > MOST_KEPT or is_old(path):
                 path.unlink()
     return name
 

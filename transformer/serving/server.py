@@ -155,7 +155,7 @@ class Server:
     ) -> list[list[Sentence]]:
         """The sentences of lines, which passed `check_lines`, with their translations by a model."""
         results = await run_while_connected(request, self.batches[number].translate(lines, config, remarks))
-        self.measures.count(results)
+        self.measures.sentences.inc(sum(map(len, results)))
         return results
 
     async def translate_html(
@@ -397,22 +397,15 @@ async def translate_catalogue(request: Request, server: Server, asked: Translate
     target = server.find_code(asked.target)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file.po"
-
-        def read() -> Document:
-            path.write_bytes(content)
-            return read_catalogue_file(path, asked.source, target)
-
-        def write() -> bytes:
-            document.write(path)
-            return path.read_bytes()
-
+        path.write_bytes(content)
         try:
-            document = await server.read_catalogue(read)
+            document = await server.read_catalogue(partial(read_catalogue_file, path, asked.source, target))
         except Mistake as error:
             raise Mistake(str(error).replace(str(path), "The file")) from None
         number, _ = server.choose_model(asked.source, target, document.lines)
         await server.fill(request, number, [document], server.models[number].entry.search, "line")
-        return await server.run(write)
+        await server.run(partial(document.write, path))
+        return path.read_bytes()
 
 
 def page_routes(server: Server) -> list[Route]:
