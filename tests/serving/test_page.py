@@ -17,8 +17,6 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from starlette.testclient import TestClient
 from support.browsers import opened_window
 from support.projects import command
@@ -31,7 +29,7 @@ from pipeline.results import serve
 from pipeline.results.serve import find_model
 from transformer.decoding.config import SearchConfig
 from transformer.inference.translator import Translator
-from transformer.serving.served_model import Model, ModelEntry, words
+from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 from transformer.text.word_counts import SeenWords
 
@@ -114,43 +112,17 @@ def test_each_line_of_a_pasted_text_is_translated(client):
     assert both["text"] == f"{first}\n\n{second}"
 
 
-def test_the_answer_shows_placeholders_and_not_their_numbers(model, monkeypatch):
-    monkeypatch.setattr(model.translator.source, "placeholders", True)
-    answer = model.details("%s von {a}", ("①", "▁von", "▁", "②"))
-    assert [word["text"] for word in answer["words"]] == ["%s", "von", "{a}"]
-
-
 def test_probabilities_of_subwords_make_that_of_the_translation(folders, tmp_path):
     finished = details(Model(ModelEntry("", folders[1])), TEXT[1])[:3]  # the fourth meets the limit before </s>
     assert max(len(row["target"]) for row in finished) < 10
     for row in finished:
         assert sum(map(math.log, row["probabilities"])) == pytest.approx(row["log_probability"], abs=1e-4)
     model = Model(ModelEntry("", model_folder(tmp_path / "model", pull=3.0)))
-    rows = {row["text"]: (row["target"], row["words"]) for row in details(model, LINE)}
-    assert rows[""] == (["</s>"], [])
+    assert {row["text"]: row["target"] for row in details(model, LINE)}[""] == ["</s>"]
     framed = details(Model(ModelEntry("", folders[1])), f"- „{TEXT[1]}“")[0]
     assert framed["log_probability"] == pytest.approx(sum(map(math.log, framed["probabilities"])), abs=1e-4)
-    assert (framed["words"][0]["text"], framed["words"][-1]["text"]) == ("- „", "“")
     assert details(model, "12") == []
     assert model.details(LINE, [])["target"] == ["</s>"]
-
-
-def test_a_word_has_the_probability_of_its_least_likely_subword():
-    shown = words(["▁Ein", "▁Hu", "nd", "<unk>", "."], [0.9, 0.8, 0.3, 0.2, 0.7], single=False)
-    assert [(word["text"], word["space"], word["probability"]) for word in shown] == [
-        ("Ein", False, 0.9),
-        ("Hund", True, 0.3),
-        ("<unk>.", True, 0.2),
-    ]
-    assert len(words(["▁漢", "字"], [0.9, 0.1], single=True)) == 2
-
-
-@given(line=some.text(alphabet="Hund gras.<unk>▁", max_size=30))
-def test_the_words_of_the_page_spell_the_text(line, model):
-    subwords = model.translator.subwords([line])[0]
-    shown = words(subwords, [1.0] * len(subwords), single=False)
-    text = "".join(f"{' ' if word['space'] else ''}{word['text']}" for word in shown)
-    assert text == " ".join(line.split())
 
 
 def test_many_threads_get_each_its_own_attention_and_scores(model):
@@ -398,12 +370,14 @@ def test_a_subword_shows_what_it_attends_to_by_pointer_and_keyboard(page, folder
 
 
 @pytest.mark.full
-def test_unsure_words_are_marked_and_an_alternative_can_be_chosen(page, folders):
+def test_unsure_subwords_are_marked_and_an_alternative_can_be_chosen(page, folders):
     article = first_article(page)
     first, second = details(Model(ModelEntry("first", folders[0])), LINE)[:2]
-    unsure = [word["text"] for word in first["words"] if word["probability"] < 0.5]
-    assert article.locator(".translation mark").all_inner_texts() == unsure
-    assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(unsure)
+    pairs = zip(first["target"][:-1], first["probabilities"], strict=False)
+    unsure = "".join(subword for subword, probability in pairs if probability < 0.5).replace("▁", "")
+    marks = article.locator(".translation mark").all_inner_texts()
+    assert (bool(marks), "".join(marks)) == (True, unsure)
+    assert article.locator(".unsure-mark").all_inner_texts() == ["?"] * len(marks)
     below = article.locator(".target small").all_inner_texts()
     assert [text.endswith("?") for text in below] == [probability < 0.5 for probability in first["probabilities"]]
     article.locator(".alternatives button").nth(1).click()

@@ -18,8 +18,6 @@ from transformer.inference.translator import Translator
 from transformer.model_folder import EXPORT
 from transformer.serving.limits import check_sentences
 from transformer.text.frames import frame
-from transformer.text.marks import SPACE, join
-from transformer.text.placeholders import NUMBERS, protect
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import PIECES_OF_SERVER
 from transformer.verdict import verdict
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from transformer.inference.ctranslate2_engine import CTranslate2Engine
     from transformer.inference.torch_engine import TorchEngine
 
-END, UNKNOWN = SPECIALS[EOS], SPECIALS[UNK]
+END = SPECIALS[EOS]
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: more cannot be read
 NO_TORCH = "Probabilities and attention need torch and a folder with weights.safetensors."
 
@@ -111,38 +109,26 @@ class Model:
         """Subwords of a sentence, and of a translation with probabilities, with the attention of the decoder over it.
 
         target: the subwords of the translation. weights: a row for each target subword, the mean over the heads of the
-        last layer; None for a side of more than MOST_MAPPED subwords. </s> is the last subword of both sides. words:
-        see `words`. Raises Mistake for several sentences, and without torch.
+        last layer; None for a side of more than MOST_MAPPED subwords. </s> is the last subword of both sides.
+        Raises Mistake for several sentences, and without torch.
         """
         if self.torch is None:
             raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
             raise Mistake(f"Subwords are shown of one sentence. This text has {count}, each translated by itself.")
         check_sentences("the text", text, self.translator)
-        before, core, after = frame(text)
-        marked = self.translator.mark_terms(core)
-        (subwords,) = self.translator.subwords([marked])
+        (subwords,) = self.translator.subwords([self.translator.mark_terms(frame(text).core)])
         source, translation = map(self.translator.vocabulary.ids, (subwords, target))
         (logs,) = self.torch.score([source], [translation], progress=lambda count: None)
         weights = None
         if max(len(source), len(target)) <= MOST_MAPPED:
-            weights = (
-                self.torch.attention(source, translation).cross[-1].mean(0).tolist()
-            )  # (layers, H, T, S) -> (T, S)
-        values = protect(marked)[1] if self.translator.source.placeholders else ()
-        protected = dict(zip(NUMBERS, (self.translator.fill_terms(core, value) for value in values), strict=False))
-        probabilities = [math.exp(log) for log in logs]
-        spelled = [protected.get(each, each) for each in target]
+            cross = self.torch.attention(source, translation).cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
+            weights = cross.tolist()
         return {
             "source": [*subwords, END],
             "unknown": [*(number == UNK for number in source), False],
             "target": [*target, END],
-            "probabilities": probabilities,
-            "words": [
-                *framing(before),
-                *words(spelled, probabilities, self.translator.target.splitter == "unicode"),
-                *framing(after),
-            ],
+            "probabilities": [math.exp(log) for log in logs],
             "weights": weights,
         }
 
@@ -153,25 +139,3 @@ def describe_remarks(sentences: Sequence[Sentence]) -> list[str]:
     for remark in (remark for sentence in sentences for remark in sentence.translations[0].remarks):
         texts.setdefault(remark.kind, []).extend(remark.pieces)
     return [KINDS[kind] + (f": {' '.join(dict.fromkeys(some))}" if some else "") for kind, some in texts.items()]
-
-
-def framing(text: str) -> list[dict[str, Any]]:
-    """What frames a sentence, as a word that is sure; nothing without it."""
-    return [{"text": text, "space": False, "probability": 1.0}] if text else []
-
-
-def words(subwords: Sequence[str], probabilities: Sequence[float], single: bool) -> list[dict[str, Any]]:
-    """The words that subwords spell, each with its text, subwords, and the probability of its least likely subword.
-
-    single: each subword counts as a word, for languages that are written without spaces.
-    """
-    starts = [
-        index for index, subword in enumerate(subwords) if index == 0 or single or subword.startswith((SPACE, UNKNOWN))
-    ]
-    ends = [*starts[1:], len(subwords)][: len(starts)]
-    spelled = []
-    for first, end in zip(starts, ends, strict=True):
-        part = subwords[first:end]
-        space = first > 0 and part[0].startswith((SPACE, UNKNOWN))
-        spelled.append({"text": join(part), "space": space, "probability": min(probabilities[first:end])})
-    return spelled
