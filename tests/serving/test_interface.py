@@ -32,7 +32,7 @@ from transformer.files import Mistake, sha256
 from transformer.inference.ctranslate2_export import add_export
 from transformer.inference.documents import texts_of as entry_texts
 from transformer.inference.translator import Translator
-from transformer.serving import batches, command, fields, kept_files, limits
+from transformer.serving import batches, command, fields, gate, kept_files, limits
 from transformer.serving import server as server_module
 from transformer.serving.fields import Translate
 from transformer.serving.limits import line_costs
@@ -411,7 +411,7 @@ def test_the_lines_of_a_client_that_left_wait_no_longer(folders):
 
 
 def test_a_request_that_takes_too_long_ends_with_503(client, monkeypatch):
-    monkeypatch.setattr(server_module, "SECONDS", -1)  # over when it arrives
+    monkeypatch.setattr(gate, "SECONDS", -1)  # over when it arrives
     answer = client.post("/translate", json={"q": LINE, "source": "de", "target": "en", "api_key": "geheim"})
     assert answer.status_code == 503
     assert "was ended" in answer.json()["error"]

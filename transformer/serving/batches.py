@@ -19,12 +19,11 @@ from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.translation import Sentence
 from transformer.inference.translator import Translator
-from transformer.serving.gate import INTERNAL, log_bug
+from transformer.serving.gate import INTERNAL, LATER, log_bug
 from transformer.serving.limits import MOST_BATCH_COST, MOST_WAITING_COST, check_sentences, line_costs, name_of
 
 WAIT = 0.005  # seconds, for other requests
 LONG_LINE = 1_000  # characters of a line from which its request is a batch of its own
-LATER = {"Retry-After": "5"}  # seconds
 
 
 class Job:

@@ -77,11 +77,9 @@ class PageText(BaseModel):
     beam_size: Beams | None = None
 
 
-class PagePair(BaseModel):
-    """What the page asks for: details of a translation. target: the subwords of a translation."""
+class PagePair(PageText):
+    """What the page asks for: details of a translation. target: its subwords."""
 
-    model: int = Field(ge=0)
-    text: str
     target: list[str] = Field(max_length=1_200, fail_fast=True)
 
 

@@ -1,7 +1,8 @@
-"""What each request passes: host, origin and size are checked, it is counted, and one line is logged, without texts."""
+"""What each request passes: host, origin, size and time are checked, it is counted and logged, without its texts."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import traceback
@@ -15,10 +16,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transformer.serving.limits import MAX_BYTES
+from transformer.serving.limits import MAX_BYTES, SECONDS
 
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
+LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
+LATER = {"Retry-After": "5"}  # seconds
 INTERNAL = "Internal error: a bug of the server, whose log has it."
 CLIENT_LEFT = 499  # the status that is logged of a client that left
 
@@ -81,9 +84,14 @@ class Gate:
             await send(message)
 
         try:
-            await (self.refusal(scope["path"], Headers(scope=scope)) or self.app)(scope, receive_limited, send_watched)
+            async with asyncio.timeout(SECONDS):
+                answer = self.refusal(scope["path"], Headers(scope=scope)) or self.app
+                await answer(scope, receive_limited, send_watched)
         except ClientDisconnect:
             status = status or CLIENT_LEFT
+        except TimeoutError:
+            if not status:
+                await JSONResponse({"error": LATE}, 503, LATER)(scope, receive, send_watched)
         except Exception as error:
             log_bug(error)
             if not status:

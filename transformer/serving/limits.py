@@ -1,6 +1,6 @@
 """The limits of one request to the server.
 
-A request is refused before work is spent on it. server.py ends one that takes too long.
+A request is refused before work is spent on it. gate.py ends one that takes too long.
 """
 
 from __future__ import annotations

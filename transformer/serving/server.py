@@ -14,11 +14,11 @@ import hmac
 import re
 import secrets
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,7 +41,7 @@ from transformer.files import Mistake
 from transformer.inference.documents import HTML, PO, Document, read_catalogue_file
 from transformer.inference.html_text import HtmlText
 from transformer.inference.translation import Sentence, join_translations
-from transformer.serving.batches import LATER, Batches
+from transformer.serving.batches import Batches
 from transformer.serving.fields import (
     Detect,
     PagePair,
@@ -52,9 +52,9 @@ from transformer.serving.fields import (
     read,
     run_while_connected,
 )
-from transformer.serving.gate import Gate, Measures
+from transformer.serving.gate import LATER, Gate, Measures
 from transformer.serving.kept_files import fetch, keep
-from transformer.serving.limits import MAX_CATALOGUE, MAX_CHARACTERS, SECONDS, check_html, check_line, check_lines
+from transformer.serving.limits import MAX_CATALOGUE, MAX_CHARACTERS, check_html, check_line, check_lines
 from transformer.serving.served_model import MOST_MAPPED, Model, describe_remarks
 from transformer.serving.spec import describe
 from transformer.text.identify import label, rank_languages
@@ -63,9 +63,6 @@ FOLDERS = [Path(module.__path__[0]) / "templates" for module in (serving, report
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDERS), autoescape=True, undefined=StrictUndefined)
 FILES = (".txt", PO, *HTML)
 READERS = 2  # catalogues that are read at the same time
-TIME_IS_OVER = (
-    f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
-)
 PREFIX = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)  # the path of a site under which a proxy has this server
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
 
@@ -344,29 +341,15 @@ def interface(server: Server) -> list[Route]:
         return Response(generate_latest(server.measures.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return [
-        Route("/translate", in_time(translate), methods=["POST"]),
+        Route("/translate", translate, methods=["POST"]),
         Route("/detect", detect_language, methods=["POST"]),
-        Route("/translate_file", in_time(translate_file), methods=["POST"]),
+        Route("/translate_file", translate_file, methods=["POST"]),
         Route("/download_file/{address}", download_file),
         Route("/languages", languages),
         Route("/frontend/settings", settings),
         Route("/health", health),
         Route("/metrics", metrics),
     ]
-
-
-def in_time(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """The function `answer`, ended with status 503 after SECONDS."""
-
-    @wraps(answer)
-    async def answer_in_time(request: Request) -> Response:
-        try:
-            async with asyncio.timeout(SECONDS):
-                return await answer(request)
-        except TimeoutError:
-            raise HTTPException(503, TIME_IS_OVER, LATER) from None
-
-    return answer_in_time
 
 
 async def translate_content(request: Request, server: Server, asked: TranslateFile, end: str, content: bytes) -> bytes:
@@ -440,8 +423,8 @@ def page_routes(server: Server) -> list[Route]:
     return [
         Route("/", page),
         Route("/models", models),
-        Route("/translations", in_time(translations), methods=["POST"]),
-        Route("/details", in_time(details), methods=["POST"]),
+        Route("/translations", translations, methods=["POST"]),
+        Route("/details", details, methods=["POST"]),
     ]
 
 
