@@ -80,7 +80,7 @@ class Echo(TorchEngine):
 
 @pytest.fixture(autouse=True)
 def echoing(monkeypatch) -> None:
-    monkeypatch.setattr(translating, "load_engine", lambda folders, name, vocabulary: Echo())
+    monkeypatch.setattr(translating, "load_engine", lambda folders, name, vocabulary, threads: Echo())
 
 
 def through_python(folder: Path, monkeypatch) -> Front:
