@@ -139,8 +139,8 @@ class HtmlText:
         self.pieces = again
 
     def write(self, path: Path) -> None:
-        """Write the HTML with the translations: in ASCII if it was, since it may name any character set."""
-        path.write_bytes(self.result.encode("ascii" if self.html.isascii() else "utf-8", "xmlcharrefreplace"))
+        """Write the HTML with the translations."""
+        path.write_bytes(encoded(self.result, self.html))
 
     @property
     def result(self) -> str:
@@ -150,6 +150,11 @@ class HtmlText:
             parts += [self.html[last:start], text]
             last = end
         return "".join([*parts, self.html[last:]])
+
+
+def encoded(html: str, original: str) -> bytes:
+    """The bytes of a translated page: in ASCII if the original was, since it may name any character set."""
+    return html.encode("ascii" if original.isascii() else "utf-8", "xmlcharrefreplace")
 
 
 def characters(html: str) -> str:

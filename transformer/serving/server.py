@@ -39,7 +39,7 @@ from transformer.cores import cores
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
 from transformer.inference.documents import HTML, PO, Document, read_catalogue_file
-from transformer.inference.html_text import HtmlText
+from transformer.inference.html_text import HtmlText, encoded
 from transformer.inference.translation import Sentence, join_translations
 from transformer.serving.batches import Batches
 from transformer.serving.fields import (
@@ -364,7 +364,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
         check_html([text])
         number, _ = server.choose_model(asked.source, asked.target, [text])
         (page,) = await server.translate_html(request, number, [text], server.models[number].entry.search)
-        return page.encode()
+        return encoded(page, text)
     last = "\n" if text.endswith("\n") else ""  # begins no line
     lines = text.removesuffix(last).split("\n")
     check_lines(lines, "line")
