@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from transformer.files import Mistake, conversion, read_lines, whole_file
 from transformer.inference.html_text import HtmlText
-from transformer.inference.lines import Translate, finished_parts, parts_folder
+from transformer.inference.lines import PACKED, Translate, finished_parts, parts_folder
 from transformer.text.catalogue import read_catalogue, source_of_form
 from transformer.text.formats import CONVERTERS, OPTIONS, START, TO_PAIRS, format_of_start
 from transformer.text.frames import frame
@@ -34,7 +34,7 @@ _KIT = (
 )
 XLIFF, PAIRS = (".xliff", ".xlf", ".sdlxliff", ".mqxliff"), (".tmx", ".tsv", ".csv", ".jsonl", ".xlsx", ".xlsm")
 REFUSED = {  # no plain text -> why
-    **dict.fromkeys(TO_PAIRS, "Give its sentences, one a line"),
+    **dict.fromkeys({*TO_PAIRS} - {*PACKED}, "Give its sentences, one a line"),
     **dict.fromkeys(XLIFF, "Its converters lose elements inside a text. Give the .po that it was made of"),
     **dict.fromkeys(PAIRS, "It has texts of both sides. Train with it, or give one side"),
     **dict.fromkeys((".rst", ".adoc", ".tex"), "If it is plain, type `python -m transformer MODEL < {}`"),
