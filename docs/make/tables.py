@@ -22,7 +22,13 @@ from transformer.files import Mistake, write_text
 from transformer.reporting.measurements import rows_of
 from transformer.verdict import BANDS
 
-SCORES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
+SCORES = {
+    "bleu": "BLEU",
+    "bleu_lc_tok": "BLEU of lower-cased tokens",
+    "chrf": "chrF",
+    "ter": "TER",
+    "exact_match": "exact match",
+}
 SHOWN = ("bleu", "bleu_lc_tok", "chrf", "exact_match")  # in the README, of what `make run` prints
 PHENOMENON = "exact_match_"
 ENGINES = {"torch": "torch", "float32": "CTranslate2, float32", "int8": "CTranslate2, int8"}
@@ -38,7 +44,7 @@ def pages(root: Path) -> dict[Path, str]:
     """The text of each page with its tables as they must be: path -> text."""
     tables = {
         "README.md": {"run": end_of_run, "results": results},
-        "docs/results.md": {"toy": toy, "engines": engines},
+        "docs/results.md": {"multi30k": multi30k, "toy": toy, "engines": engines},
         "docs/your-text.md": {"sizes": sizes, "gains": gains, "bands": bands},
     }
     texts = {}
@@ -82,14 +88,24 @@ def end_of_run(root: Path) -> str:
 
 
 def results(root: Path) -> str:
-    """One row per published result."""
+    """One row per published result whose time is known."""
     rows = []
-    for entry in published(root):
+    for entry in (entry for entry in published(root) if "time" in entry):
         scores = entry["scores"]
         changes = "".join(f", `{change}`" for change in entry.get("changes", "").split(", ") if change)
         cells = [f"{scores[name]:.1f}{'%' * (name == 'exact_match')}" if name in scores else "" for name in SCORES]
         rows.append([f"`{entry['recipe']}`{changes}", entry["text"], *cells, entry["time"]])
     return table_of(["recipe", "test set", *SCORES.values(), "time on two cores"], rows)
+
+
+def multi30k(root: Path) -> str:
+    """The scores of Multi30k on each test set, beside those of papers."""
+    names, rows = ("bleu", "bleu_lc_tok", "chrf", "ter"), []
+    for entry in (entry for entry in published(root) if entry["recipe"] == "multi30k"):
+        scores = entry["scores"]
+        cells = [f"{scores[name]:.2f}" if name in scores else "" for name in names]
+        rows.append([entry["text"], *cells, entry.get("papers", "")])
+    return table_of(["text", *(SCORES[name] for name in names), "papers"], rows)
 
 
 def toy(root: Path) -> str:
