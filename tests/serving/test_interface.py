@@ -279,6 +279,8 @@ def test_bodies_that_are_no_request_are_refused(server, expected):
         (good.replace(b'"a"', b"[" + b"1," * 100_000 + b"1]"), json_type, 400),
         (good.replace(b'"de"', b'"\\ud800"'), json_type, 400),
         (b'{"\\ud800": "a"}', json_type, 400),
+        (good.replace(b'"de"', b'"\xed\xa0\x80"'), json_type, 400),
+        (good.decode().replace('"de"', '"\\ud800"').encode("utf-16-le"), json_type, 400),
     ]
     for body, headers, status in cases:
         answer = requests.post(url, data=body, headers=headers)
@@ -612,6 +614,16 @@ def test_the_address_to_listen_on_is_a_name_of_the_server():
 def test_a_search_has_a_beam_for_each_alternative_and_the_best():
     asked = Translate(q="a", source="de", target="en", alternatives=4)
     assert asked.search(SearchConfig(beam_size=4)) == SearchConfig(beam_size=5)
+
+
+def test_the_cheapest_line_is_taken_by_any_number_of_threads():
+    async def taken() -> int:
+        waiting: Any = batches.Batches(None, None, 64)  # type: ignore[arg-type]
+        waiting.waiting.append(batches.Job([""], SearchConfig(beam_size=1, extra_length=0)))
+        return len(waiting._take_batch())
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(asyncio.run, taken()).result() == 1
 
 
 def test_a_large_request_takes_turns_with_others(monkeypatch):

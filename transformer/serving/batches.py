@@ -117,7 +117,8 @@ class Batches:
         """The lines of the next batch: of the job that waits longest, and of others of its search."""
         batch: Batch = []
         same = [job for job in self.waiting if job.group == self.waiting[0].group]
-        room, open_jobs = min(MOST_BATCH_COST, self.cost() // (self.threads - self.in_work)), same
+        share = max(1, self.cost() // (self.threads - self.in_work))
+        room, open_jobs = min(MOST_BATCH_COST, share), same
         while room > 0 and open_jobs:
             for job in open_jobs:
                 cost = job.costs[job.taken]

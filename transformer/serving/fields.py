@@ -128,7 +128,7 @@ async def read_values(request: Request) -> dict[str, Any]:
     try:
         address = parse_qsl(request.scope["query_string"].decode(), **STRICT)
         if kind == "application/json" and body:
-            content = json.loads(body, object_pairs_hook=unique_fields)
+            content = json.loads(body.decode(), object_pairs_hook=unique_fields)
         elif kind == "application/x-www-form-urlencoded":
             if body.lstrip().startswith(b"{"):
                 raise HTTPException(400, "Invalid request: JSON needs the header Content-Type: application/json")
@@ -146,9 +146,10 @@ async def read_values(request: Request) -> dict[str, Any]:
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
-    if b"\\u" in body and (half := half_character(json.dumps(content, ensure_ascii=False))):
+    values = unique_fields([*address, *form, *content.items()])
+    if b"\\u" in body and (half := half_character(json.dumps(values, default=str, ensure_ascii=False))):
         raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
-    return unique_fields([*address, *form, *content.items()])
+    return values
 
 
 def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
