@@ -29,6 +29,7 @@ JSON, SPREADSHEETS = (".json", ".jsonl"), (".xlsx", ".xlsm")
 ENDS = (".tsv", ".txt", ".csv", *JSON, *SPREADSHEETS)
 SIDES = {"source", "src", "original"}, {"target", "tgt", "trg", "translation"}
 SEPARATORS = ",;\t|"  # of a .csv
+NO_TEXT = ("NA", "NULL", "TRUE", "FALSE")  # what programs write without quotes beside texts in quotes
 HEAD = 10  # rows in which a header is looked for, with titles above it
 EXPORT = "Export it with doubled quotes (Spark: escape='\"'; MySQL: ESCAPED BY ''; PostgreSQL: FORMAT csv)."
 csv.field_size_limit(LONGEST_LINE)
@@ -187,12 +188,13 @@ class Table:
         rows = read_rows(lines, separator, quoted)
         widths = [len(row) for row in rows if row]
         full = widths.count(max(widths, default=0)) / max(1, len(widths))
-        around = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
+        around = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
+        whole = sum(bool(re.fullmatch('"(?:[^"]|"")*+"', cell)) for row in rows for cell in row)
         is_csv, escaped = self._ends(".csv"), any('\\"' in line for line in lines)
         if quoted:
             quality = 3 if has_rule_of_quotes("".join(lines), separator) else int(is_csv and not escaped)
         else:
-            wrong = around > len(rows) or (around and escaped) or (is_csv and (around or escaped or full < 1))
+            wrong = whole > len(rows) or (around and escaped) or (is_csv and (around or escaped or full < 1))
             quality = 0 if wrong else 2
         return quality if max(widths, default=0) > 1 else 0, full
 
@@ -215,7 +217,7 @@ def read_rows(lines: Sequence[str], separator: str, quoted: bool) -> list[list[s
             starts.append(first)
             first = reader.line_num + 1
         usual = Counter(len(row) for row in rows[:HEAD] if len(row) > 1).most_common(1)
-        wide = [n for n, row in enumerate(rows) if usual and len(row) > usual[0][0]]
+        wide = [n for n, row in enumerate(rows) if usual and any(row[usual[0][0] :])]
         if wide:
             first = starts[wide[0]]
             raise csv.Error(f"{len(rows[wide[0]])} columns, but {usual[0][0]} in most of the first rows")
@@ -233,15 +235,20 @@ def has_rule_of_quotes(text: str, separator: str) -> bool:
     plain = f'[^"\n{mark}]' if separator == "\t" else f'(?! )[^"\n{mark}]'  # a comma of a text has a space behind it
     cell = re.compile(rf'(?: *"((?:[^"]|"")*+)"|({plain}*+))([\n{mark}])')
     columns: dict[int, list[bool]] = defaultdict(list)  # whether a cell that does not need quotes has them
+    marked: dict[int, list[bool]] = defaultdict(list)  # the same of cells with a comma, which Excel puts in quotes
     place = row = column = 0
     while place < len(text):
         match = cell.match(text, place)
         if not match:
             return False
         quoted, bare, end = match.groups()
-        if row and (bare or not re.search(r'^\s|[",;|\t\n]|\s$', quoted or '"')):
-            columns[column].append(not bare)
+        has_word = bare and any(map(str.isalpha, bare)) and bare.upper() not in NO_TEXT
+        if row and (has_word or not re.search(rf'^\s|["\n{mark}]|\s$', quoted or '"')):
+            (marked if re.search("[,;|]", bare or quoted) else columns)[column].append(not bare)
         place, row, column = match.end(), row + (end == "\n"), 0 if end == "\n" else column + 1
+    by_comma = all(all(cells) for cells in marked.values())
+    for column, cells in marked.items():
+        columns[column] += [] if by_comma else cells
     return all(not any(cells) or 2 * sum(cells) > len(cells) for cells in columns.values())
 
 
@@ -276,8 +283,12 @@ def find_columns(
     following = [cell.casefold() for cell in (*below, *[""] * len(header))]
     cells = zip(header, following, strict=False)
     names = ["" if cell.isdecimal() or "://" in name else name.casefold() for name, cell in cells]
-    names = ["" if name == "id" and " " not in cell else name for name, cell in zip(names, following, strict=False)]
-    sides = all(not side.isdisjoint(names) for side in SIDES)  # then a column "MT (en)" is neither
+    is_key = [
+        name == "id" and not re.fullmatch(r"[^\W\d_]+[.!?]?|.* .*", cell)
+        for name, cell in zip(names, following, strict=False)
+    ]
+    names = ["" if key else name for name, key in zip(names, is_key, strict=True)]
+    sides = all(any(words_of_name(name) & side for name in names) for side in SIDES)  # then "MT (en)" is neither
     by_language = both(slice(4))
     return by_language if None not in by_language else both(slice(4, None) if sides else slice(None))
 

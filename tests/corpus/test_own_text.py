@@ -67,6 +67,8 @@ def test_the_columns_are_those_that_name_the_languages(tmp_path, name):
         ("id,source,target", "m.1,a dog,seekor anjing"),
         ("source,target,en_comment", "a dog,seekor anjing,m.1"),
         ("id,English,Indonesian", "m.1,a dog,seekor anjing"),
+        ("en_comment,source_text,target_text", "m.1,a dog,seekor anjing"),
+        ("x,en,id", "1,a dog,seekor anjing"),
         ("en_score,en_US,id", "0.5,a dog,seekor anjing"),
     ],
 )
@@ -123,6 +125,12 @@ def test_a_text_without_quotes_keeps_what_stands_in_it(tmp_path):
     ]
     excel = 'en\tha\n"a, b"\tc\n"say ""no"""\t"x, y"\n'
     assert pairs(written(tmp_path, "d.tsv", excel)) == [("a, b", "c"), ('say "no"', "x, y")]
+    spoken = [
+        ("No, he said", "Nein"),
+        ('"Oh, no."', '"Ach, nein."'),
+        ('"Go," he said. "Now."', '"Geh", sagte er. "Jetzt."'),
+    ] * 2
+    assert pairs(written(tmp_path, "f.tsv", "".join(f"{s}\t{t}\n" for s, t in [LANGUAGES, *spoken]))) == spoken
     pandas = '"en"\t"ha"\t"score"\n"a"\t"b"\t0.5\n"say ""no"""\t" x"\tNA\n'
     assert pairs(written(tmp_path, "e.tsv", pandas)) == [("a", "b"), ('say "no"', "x")]
 

@@ -32,6 +32,7 @@ def test_terms_inside_placeholders_are_left_alone():
 
 def test_a_line_has_no_more_terms_than_placeholders():
     glossary, words = Glossary({"dog": "Hund"}), "<b> " * 15
+    assert glossary.mark("a dog \u2460") == "a dog \u2460"
     assert glossary.mark(f"{words}dog dog") == f'{words}<term id="0"/> dog'
 
 

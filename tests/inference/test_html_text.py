@@ -72,6 +72,7 @@ def translated(html, placeholders=False, change=str.upper):
         ("<script>'<i translate=no>'</script><p>Hello</p>", ["Hello"]),
         ("<p title='a>b' data-x=\"<p>no\">Hello</p><a hre", ["Hello"]),
         ("\ufeff<p>One&nbsp;<a>two</a>&#160;", ["One", "two"]),
+        ("<title>The <b> tag</title><p>One</p>", ["One"]),
         ("I <3 you, 1 < 2", ["I <3 you, 1 < 2"]),
         ("{% if a > b %}<p>Open {{ n|f:'>' }} now</p>{# note #}", ["Open", "now"]),
     ],
@@ -90,6 +91,7 @@ def test_sentences_of_html_are_whole_without_placeholders(html, lines):
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', "A b c", "A B C"),
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', '<x id="3"/>A<x id="1"/>', "A B C"),
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', '<x id="1"/>A<x id="3"/><x id="3"/>', "A B C"),
+        ("A <a>\u00bb</a> c", 'A <x id="1"/>\u00bb<x id="3"/> c', 'A <x id="1"/><x id="3"/> c', "A <a>\u00bb</a> C"),
         ("A <a>b</a> c", 'A <x id="1"/>b<x id="3"/> c', 'A b c <x id="1"/><x id="3"/>', "A <a>B</a> C"),
         (
             "A <a><code>b</code></a> c",

@@ -119,7 +119,7 @@ class _Raw(Lines):
 
 def check_format(path: Path) -> None:
     """Raise Mistake for a file whose ending or first bytes say a format that is not read, with how to convert it."""
-    ending = f".{plain_name(path).rpartition('.')[2]}"
+    ending = Path(plain_name(path)).suffix
     if ending in (*ENDS, ".json", ".xlsx", ".xlsm"):
         return
     if ending not in TO_PAIRS:

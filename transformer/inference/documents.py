@@ -34,7 +34,7 @@ _KIT = (
 )
 XLIFF, PAIRS = (".xliff", ".xlf", ".sdlxliff", ".mqxliff"), (".tmx", ".tsv", ".csv", ".jsonl", ".xlsx", ".xlsm")
 REFUSED = {  # no plain text -> why
-    **dict.fromkeys({*TO_PAIRS} - {*PACKED}, "Give its sentences, one a line"),
+    **dict.fromkeys({*TO_PAIRS} - {*PACKED, *CONVERTERS}, "Give its sentences, one a line"),
     **dict.fromkeys(XLIFF, "Its converters lose elements inside a text. Give the .po that it was made of"),
     **dict.fromkeys(PAIRS, "It has texts of both sides. Train with it, or give one side"),
     **dict.fromkeys((".rst", ".adoc", ".tex"), "If it is plain, type `python -m transformer MODEL < {}`"),

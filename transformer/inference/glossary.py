@@ -41,7 +41,7 @@ class Glossary:
 
     def mark(self, line: str) -> str:
         """A source line with a placeholder, 16 with its own, in place of each term that is outside these."""
-        if _MARKED.search(line):
+        if _MARKED.search(line) or not set(NUMBERS).isdisjoint(line):  # whose placeholders stay as they are, too
             return line
 
         line = normalise(line, "nfc")

@@ -33,7 +33,7 @@ _ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
 _ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"\A\ufeff|<({_RAW})(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
+    rf"\A\ufeff|<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
     r"|\{%[^%<]{0,200}+%\}|\{\{[^{}<]{0,200}+\}\}|\{#[^#<]{0,200}+#\}"  # of templates
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
@@ -82,7 +82,7 @@ class Piece(NamedTuple):
         return bool(before and after) and all(after[start] >= content for start, content in before.items())
 
     def contents(self, text: str) -> dict[int, int]:
-        """What a text has between two tags, by the start tag: 2 for a letter or digit, else 1 for other markup, else 0.
+        """What a text has between two tags, by the start tag: 2: a letter or digit, 1: a sign or other markup, or 0.
 
         -1 is the key of the whole. Empty, if the tags are not well nested.
         """
@@ -98,7 +98,7 @@ class Piece(NamedTuple):
                     return {}
                 contents[waiting[-1]] = max(contents[waiting[-1]], contents[start])
             else:
-                content = 1 if tag >= 0 else 2 * any(map(str.isalnum, part))
+                content = 2 if tag < 0 and any(map(str.isalnum, part)) else int(tag >= 0 or bool(part.strip()))
                 contents[waiting[-1]] = max(contents[waiting[-1]], content)
         return contents
 

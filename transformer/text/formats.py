@@ -20,9 +20,9 @@ CONVERTERS = {  # of translate-toolkit, both ways, as in sub2po and po2sub: end 
     for end in ends.split()
 }
 OPTIONS = {"md": " --no-code-blocks --no-frontmatter"}  # of a converter
-_WITHOUT = (  # formats of sentences that no converter here gives back
-    "docx doc odt rtf pdf epub pptx idml ipynb eml svg vue js jsx mdx arb ftl xcstrings plist org rmd rst adoc tex bib "
-    "sgm tbx ttx sbv lrc"
+_WITHOUT = (  # formats of sentences without a converter that gives the file back
+    "docx doc odt rtf pdf epub pptx idml ipynb svg vue js jsx mdx ftl xcstrings plist org rmd rst adoc tex bib "
+    "sgm tbx ttx sbv"
 )
 _REMEDIES = {  # what makes pairs of a file -> ends of names
     "save its text, line n of one language as line n of the other": _WITHOUT,
@@ -44,15 +44,14 @@ TO_PAIRS = {f".{end}": remedy for remedy, ends in _REMEDIES.items() for end in e
 TO_PAIRS |= {end: f"{tool}2po{OPTIONS.get(tool, '')} -t SOURCE TARGET train.po" for end, tool in CONVERTERS.items()}
 _STARTS = {  # how a file begins -> end of a name
     rb"\d+\s*\n\d\d:\d\d:\d\d[,.]\d+ *-->": ".srt",
-    rb"WEBVTT": ".vtt",
+    rb"WEBVTT\s*\n": ".vtt",
     rb"\[Script Info\]": ".ass",
-    rb"\{\d+\}\{\d+\}": ".sub",
-    rb"(?i)<!doctype html|<html": ".html",
+    rb"(?i)<!doctype html|<html[\s>]": ".html",
     rb"(?:<\?xml[^>]*>\s*)?(?:<!DOCTYPE TS>|<TS )": ".qt",
     rb"<\?xml": ".xml",
     rb"\{\\rtf|%PDF-|\xd0\xcf\x11\xe0": ".doc",
     rb"PK\x03\x04": ".zip",
-    rb"\x1f\x8b|BZh\d": ".gzip",
+    rb"\x1f\x8b|BZh\d1AY": ".gzip",
     rb"SQLite format 3": ".sqlite",
 }
 START = 500  # bytes that say a format
