@@ -1,37 +1,33 @@
 """Store what the walkthrough shows of a training on Multi30k, from a project in which it was run.
 
-    python -m docs.make.recorded_run COMMIT "COMMAND"    # how the training was started
+    python -m docs.make.recorded_run
 
 Reads   data/ and reports/ of the current folder, after `dvc repro` with a recipe of Multi30k
-Writes  docs/multi30k.json, which the walkthrough's part on a real translator is made of
+Writes  multi30k in docs/walkthrough.json, of which the walkthrough's part on real text is made; the commit and the
+        command of the training stand in its sentences
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from docs.make.walkthrough import as_json
+from docs.make.walkthrough import MEASURED, store
 from pipeline.workflow.params import Params
 from transformer import Translator
 from transformer.decoding.beam_search import translate_ids
 from transformer.decoding.config import SearchConfig
 from transformer.evaluation.bleu import bleu
-from transformer.files import read_lines, write_text
+from transformer.files import read_lines
 from transformer.model.averaging import mean_weights
 from transformer.model.weights import load_model, read_weights
 from transformer.text.pairs import Pairs
 from transformer.text.vocabulary import Vocabulary
-from transformer.training.config import TrainConfig
-from transformer.training.train_step import Trainer
-from transformer.training.validation import valid_loss
 
-RECORDED = Path("docs/multi30k.json")
 MODEL, IDS = Path("data/model"), Path("data/ids")
 BEAMS, PENALTIES = (1, 4, 8), (0.0, 0.6, 1.5)
 UNSEEN = ["Regenschirmverkäufer", "Fahrradklingel", "Zuckerwattestand", "übermütigster"]
@@ -44,36 +40,23 @@ SENTENCES = {  # written for this page, in the world of the captions, with what 
         "Three musicians are playing in the street, and nobody is listening."
     ),
 }
-SHOWN = "Zwei Kinder spielen mit einem roten Ball im Garten."
 
 
 def main() -> None:
-    commit, command = sys.argv[1:]
     translator = Translator.load(MODEL)
-    averaging, reported = averaged(), json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))
-    translations = translator.translate(list(SENTENCES), beam_size=4)
-    params = Params.load(Path("params.yaml"))
-    write_text(
-        RECORDED,
-        as_json(
-            {
-                "commit": commit,
-                "command": command,
-                "pairs": len(Pairs.load(IDS, "train")),
-                "sentences": len(Pairs.load(IDS, "valid")),
-                "scores": {name: reported[name] for name in ("bleu", "chrf", "valid_bleu")},
-                "searched_with": {"beam_size": params.beam_size, "length_penalty": params.length_penalty},
-                "curve": curve(),
-                "schedule": {"d_model": params.d_model, "warmup": params.warmup, "factor": params.lr_factor},
-                "averaging": averaging,
-                "search": {"penalties": PENALTIES, "bleu": [(beams, searched(translator, beams)) for beams in BEAMS]},
-                "unseen": [(word, pieces) for word, pieces in zip(UNSEEN, translator.subwords(UNSEEN), strict=True)],
-                "translations": list(zip(SENTENCES, SENTENCES.values(), translations, strict=True)),
-                "attention": maps(translator),
-            }
-        ),
-    )
-    print(RECORDED)
+    recorded = {
+        **averaged(),
+        "penalties": PENALTIES,
+        "search": [(beams, searched(translator, beams)) for beams in BEAMS],
+        "test": json.loads(Path("reports/scores.json").read_text(encoding="utf-8"))["bleu"],
+        "unseen": [(word, " ".join(pieces)) for word, pieces in zip(UNSEEN, translator.subwords(UNSEEN), strict=True)],
+        "translations": [
+            (source, human, translator.translate([source], beam_size=4)[0]) for source, human in SENTENCES.items()
+        ],
+        "curve": curve(),
+    }
+    store("multi30k", recorded)
+    print(MEASURED)
 
 
 def curve() -> list[tuple[int, float]]:
@@ -91,39 +74,22 @@ def searched(translator: Translator, beams: int) -> list[float]:
     ]
 
 
-def averaged() -> dict[str, Any]:
-    """Loss and greedy BLEU on valid of the last checkpoint, and of the mean of the last `average_last` ones.
-
-    chosen: how many of the last checkpoints are in the model, which the stage average wrote.
-    """
-    count = Params.load(Path("params.yaml")).average_last
-    paths = sorted(Path("data/checkpoints").glob("[0-9]*.safetensors"))[-count:]
-    weights = {"last": read_weights(paths[-1]), "mean": mean_weights(paths)}
-    result = {name: judged(tensors) for name, tensors in weights.items()}
-    chosen = json.loads(Path("reports/average.json").read_text(encoding="utf-8"))["averaged"]
-    return {**result, "count": len(paths), "steps": [int(path.stem) for path in paths], "chosen": chosen}
+def averaged() -> dict[str, float]:
+    """Greedy BLEU on valid of the last checkpoint, and of the mean of the last `average_last` ones."""
+    paths = sorted(Path("data/checkpoints").glob("[0-9]*.safetensors"))
+    paths = paths[-Params.load(Path("params.yaml")).average_last :]
+    return {"last": judged(read_weights(paths[-1])), "mean": judged(mean_weights(paths))}
 
 
-def judged(weights: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Loss and greedy BLEU on valid of some weights."""
+def judged(weights: dict[str, torch.Tensor]) -> float:
+    """Greedy BLEU on valid of some weights."""
     pairs, vocabulary = Pairs.load(IDS, "valid"), Vocabulary.load(MODEL / "vocab.txt")
     model = load_model(MODEL)
     model.load_state_dict(weights)
-    loss = valid_loss(Trainer(model, pairs, pairs, config=TrainConfig()))
     sources = [ids[:-1].tolist() for ids in pairs.source]
     hypotheses_of_all = translate_ids([model.eval()], sources, SearchConfig(beam_size=1, length_penalty=0.0))
     lines = [vocabulary.text(hypotheses[0].ids) for hypotheses in hypotheses_of_all]
-    return {"loss": loss, "bleu": bleu(lines, list(read_lines(Path("data/raw/valid.tgt"))), "en")}
-
-
-def maps(translator: Translator) -> dict[str, Any]:
-    """The attention of all layers and heads on a sentence and its translation."""
-    translation = translator.translate([SHOWN], beam_size=4)[0]
-    weights, source, target = translator.attention(SHOWN, translation)
-    kinds = {
-        name: getattr(weights, name).mul(100).round().div(100).tolist() for name in ("encoder", "decoder", "cross")
-    }
-    return {"source_text": SHOWN, "target_text": translation, "source": source, "target": target, **kinds}
+    return bleu(lines, list(read_lines(Path("data/raw/valid.tgt"))), "en")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 # pyright: reportMissingImports=false
 """Run docs/walkthrough.py, and write it as a notebook, as Markdown with pictures, and as a page of one file.
 
-    python -m pipeline walkthrough               # `make walkthrough`: run all of it, about four minutes
+    python -m pipeline walkthrough               # `make walkthrough`: run all of it, about two minutes
     python -m pipeline walkthrough --prose       # only sentences changed: the outputs of the notebook stay
-    python -m pipeline walkthrough --measure     # measure part 4 anew first: about twelve minutes more
+    python -m pipeline walkthrough --measure     # measure parts 4 and 5 anew first: about twenty minutes more
 
 Reads   docs/walkthrough.py (text and code, in Jupytext's percent format), docs/walkthrough.json (what --measure
-        measured), docs/multi30k.json (what recorded_run.py took from a training)
+        measured, and what recorded_run.py took from a training), which stands in a cell of the notebook
 Writes  docs/walkthrough.ipynb, docs/walkthrough.md and docs/images/walkthrough/chart-*.svg, for git;
         reports/walkthrough.html, which makes no request
 """
@@ -17,9 +17,10 @@ import argparse
 import json
 import re
 from base64 import b64encode
+from html import escape
 from importlib.util import find_spec
 from io import BytesIO
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,31 +35,34 @@ CHART = "application/vnd.vegalite.v6+json"  # with the + that a notebook's forma
 MARK = re.compile(r'<(\w+) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)/>')
 FONT = {"font": "Liberation Sans, Arial, sans-serif"}  # comes with vl-convert: widths are the same on every machine
 DARK = "@media (prefers-color-scheme: dark) { :root { filter: invert(0.9) hue-rotate(180deg); } }"
-LONG, ANSWER = "long", "answer"  # tags: a cell that trains, which tests and --measure skip; a cell that is folded
+LONG, ANSWER, FOLDED = "long", "answer", "folded"  # tags: a cell that trains, which tests skip; cells that are folded
+BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
+COLAB = "https://colab.research.google.com/github/{}/blob/main/docs/walkthrough.ipynb"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="measure part 4 anew first")
+    parser.add_argument("--measure", action="store_true", help="measure parts 4 and 5 anew first")
+    parser.add_argument("--repository", metavar="OWNER/NAME", help="add a badge that opens its notebook in Colab")
     parser.add_argument("--prose", action="store_true", help="run nothing: keep the outputs of the notebook")
     parser.add_argument("--page", type=Path, metavar="PATH", default=PAGE, help=f"the page of one file; now {PAGE}")
     asked = parser.parse_args()
     check_packages()
     if asked.measure:
-        measured = names_of(SOURCE.read_text(encoding="utf-8"))["measure"]()
-        write_text(MEASURED, as_json(measured))
+        names = names_of(source())
+        store("measured", names["measure"](names["EXPERIMENTS"]))
     notebook = read_source()
     if asked.prose:
         keep_outputs(notebook)
     else:
         execute(notebook)
-        add_images(notebook)
+        draw(notebook)
+    if asked.repository:
+        title, rest = notebook.cells[0].source.split("\n", 1)
+        badge = f"[![Open in Colab]({BADGE})]({COLAB.format(asked.repository)})"
+        notebook.cells[0].source = f"{title}\n\n{badge}\n{rest}"
     write_text(NOTEBOOK, json.dumps(embedded(notebook), indent=1, ensure_ascii=False) + "\n")
-    text, pictures = markdown(notebook)
-    for path in IMAGES.glob("chart-*.svg"):
-        path.unlink()
-    for name, picture in pictures.items():
-        write_text(IMAGES / f"{name}.svg", picture)
+    text = markdown(notebook)
     write_text(MARKDOWN, text)
     write_text(asked.page, page(text, asked.page))
     print(NOTEBOOK, MARKDOWN, asked.page, sep="\n")
@@ -85,25 +89,42 @@ def names_of(source: str) -> dict[str, Any]:
     return names
 
 
-def as_json(values: dict[str, Any]) -> str:
-    """Measurements as a file that git can compare: numbers of four digits, a training on a line."""
-    rounded = json.loads(json.dumps(values), parse_float=lambda digits: float(f"{float(digits):.4g}"))
-    text = json.dumps(rounded, indent=1, ensure_ascii=False)
-    return re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
+def source() -> str:
+    """The source with the stored measurements in it, so that the notebook needs no file beside it."""
+    stored = MEASURED.read_text(encoding="utf-8")
+    return SOURCE.read_text(encoding="utf-8").replace(f'"""{MEASURED}"""', f'"""\n{stored}"""')
+
+
+def store(part: str, values: dict[str, Any]) -> None:
+    """Write a part of the measurements, so that git can compare them: numbers of four digits, a name on a line."""
+    parts = json.loads(MEASURED.read_text(encoding="utf-8"))
+    parts[part] = json.loads(json.dumps(values), parse_float=lambda digits: float(f"{float(digits):.4g}"))
+    lines = {
+        part: ",\n".join(f' "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in names.items())
+        for part, names in parts.items()
+    }
+    write_text(MEASURED, "{\n" + ",\n".join(f'"{part}": {{\n{text}\n}}' for part, text in lines.items()) + "\n}\n")
 
 
 def read_source() -> Any:
     """The source as a notebook without outputs."""
     import jupytext
 
-    notebook = jupytext.read(SOURCE)
+    notebook = jupytext.reads(source(), fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"
-        if ANSWER in cell.metadata.get("tags", []) and cell.cell_type == "code":
-            cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+        if fold_of(cell) and cell.cell_type == "code":
+            cell.metadata["jupyter"] = {"source_hidden": True}
+            cell.metadata["cellView"] = "form"  # Colab's word for it
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     return notebook
+
+
+def fold_of(cell: Any) -> str:
+    """What stands over a cell that is folded: the title in its first line, or that it is an answer."""
+    tags = cell.metadata.get("tags", [])
+    return "Answer, measured" if ANSWER in tags else cell.source[9:].split("\n")[0] if FOLDED in tags else ""
 
 
 def execute(notebook: Any) -> None:
@@ -119,14 +140,13 @@ def execute(notebook: Any) -> None:
     ).execute()
     notebook.cells.pop(0)
     notebook.metadata["language_info"] = {"name": "python"}  # without the version of the kernel
-    count = 0
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-        if cell.cell_type == "code":
-            cell.execution_count = count = count + 1
-            for output in cell.outputs:
-                if output.output_type == "execute_result":
-                    output.execution_count = count
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
 
 
 def keep_outputs(notebook: Any) -> None:
@@ -138,40 +158,33 @@ def keep_outputs(notebook: Any) -> None:
     if [cell.source for cell in old] != [cell.source for cell in new]:
         raise Mistake(f"The code of {SOURCE} is not that of {NOTEBOOK}. Nothing was written. Leave out --prose.")
     for before, after in zip(old, new, strict=True):
-        after.outputs, after.execution_count = before.outputs, before.execution_count
+        after.outputs, after.execution_count = before.metadata.get("answer", before.outputs), before.execution_count
 
 
-def add_images(notebook: Any) -> None:
-    """Give each chart a picture as well, for viewers that do not draw charts."""
+def draw(notebook: Any) -> None:
+    """Make each chart a picture: an SVG in docs/images, and in the notebook a PNG, which each viewer shows."""
+    import nbformat
     import vl_convert
-    from PIL import Image
 
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if spec := output.get("data", {}).get(CHART):
-                picture = vl_convert.vegalite_to_png(spec, scale=2, config=FONT)
-                width, height = Image.open(BytesIO(picture)).size
-                output.data["image/png"] = small(picture)
-                output.metadata["image/png"] = {"width": width // 2, "height": height // 2}
-                output.data["text/plain"] = name_of(spec)
+    for path in IMAGES.glob("chart-*.svg"):
+        path.unlink()
+    charts = [out for cell in notebook.cells for out in cell.get("outputs", []) if CHART in out.get("data", {})]
+    for number, output in enumerate(charts, 1):
+        spec = output.data[CHART]
+        write_text(IMAGES / f"chart-{number:02}.svg", as_svg(spec))
+        png = small(vl_convert.vegalite_to_png(spec, scale=1.5, config=FONT))
+        output.data = nbformat.from_dict({"image/png": png, "text/plain": spec["description"]})
 
 
 def small(picture: bytes) -> str:
-    """A PNG in base64 with 64 colours, a tenth as large."""
+    """A PNG in base64, on white, with 128 colours that are near those of the picture."""
     from PIL import Image
 
-    file = BytesIO()
-    Image.open(BytesIO(picture)).convert("RGB").quantize(64).save(file, "PNG", optimize=True)
+    drawn = Image.open(BytesIO(picture)).convert("RGBA")
+    white = Image.new("RGBA", drawn.size, "white")
+    file, colours = BytesIO(), Image.Quantize.FASTOCTREE
+    Image.alpha_composite(white, drawn).convert("RGB").quantize(128, colours, kmeans=1).save(file, "PNG", optimize=True)
     return b64encode(file.getvalue()).decode()
-
-
-def name_of(spec: dict[str, Any]) -> str:
-    """What a chart shows, for who cannot see it."""
-    if "spec" in spec:
-        rows = next(iter(spec["datasets"].values())) if "datasets" in spec else spec["data"]["values"]
-        maps = list(dict.fromkeys(row["map"] for row in rows))
-        return f"{len(maps)} heat maps: {maps[0]} to {maps[-1]}" if len(maps) > 2 else f"Heat maps: {', '.join(maps)}"
-    return f"Curves: {spec['encoding']['y']['title']} by {spec['encoding']['x']['title']}"
 
 
 def embedded(notebook: Any) -> Any:
@@ -180,7 +193,7 @@ def embedded(notebook: Any) -> Any:
 
     def inside(match: re.Match) -> str:
         drawing = (Path("docs") / match[1]).read_text(encoding="utf-8")
-        return f"(data:image/png;base64,{small(vl_convert.svg_to_png(drawing, scale=2))})"
+        return f"(data:image/png;base64,{small(vl_convert.svg_to_png(drawing, scale=1.5))})"
 
     book = json.loads(json.dumps(notebook))
     for cell in book["cells"]:
@@ -188,31 +201,25 @@ def embedded(notebook: Any) -> Any:
             cell["source"] = re.sub(r"\((images/[^)]+\.svg)\)", inside, cell["source"])
             if ANSWER in cell["metadata"].get("tags", []):
                 cell["source"] = f"<details><summary>Answer</summary>\n\n{cell['source']}\n\n</details>"
+        elif ANSWER in cell["metadata"].get("tags", []):  # viewers show outputs; who runs the cell gets them
+            cell["metadata"]["answer"], cell["outputs"] = cell["outputs"], []
         cell["source"] = cell["source"].splitlines(keepends=True)
     return book
 
 
-def markdown(notebook: Any) -> tuple[str, dict[str, str]]:
-    """The notebook as Markdown, and its charts: name -> SVG. Neighbours with the tag of an answer are folded."""
-    parts, pictures = [], dict[str, str]()
-    for folded, cells in groupby(notebook.cells, lambda cell: ANSWER in cell.metadata.get("tags", [])):
-        parts += ["<details><summary>Answer, measured</summary>"] if folded else []
+def markdown(notebook: Any) -> str:
+    """The notebook as Markdown. Folded neighbours share a fold."""
+    parts, charts = [], (f"images/walkthrough/chart-{number:02}.svg" for number in count(1))
+    for fold, cells in groupby(notebook.cells, fold_of):
+        parts += [f"<details><summary>{escape(fold)}</summary>"] if fold else []
         for cell in cells:
             parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
             for output in cell.get("outputs", []):
-                parts.append(shown(output, pictures))
-        parts += ["</details>"] if folded else []
-    return "\n\n".join(parts) + "\n", pictures
-
-
-def shown(output: Any, pictures: dict[str, str]) -> str:
-    """An output as Markdown. A chart is added to the pictures."""
-    if spec := output.get("data", {}).get(CHART):
-        name = f"chart-{len(pictures) + 1:02}"
-        pictures[name] = as_svg(spec)
-        return f"![{name_of(spec)}](images/walkthrough/{name}.svg)"
-    text = output["text"] if output.output_type == "stream" else output["data"]["text/plain"]
-    return f"```text\n{text.rstrip()}\n```"
+                text = output["text"] if output.output_type == "stream" else output["data"]["text/plain"]
+                drawn = "image/png" in output.get("data", {})
+                parts.append(f"![{text}]({next(charts)})" if drawn else f"```text\n{text.rstrip()}\n```")
+        parts += ["</details>"] if fold else []
+    return "\n\n".join(parts) + "\n"
 
 
 def as_svg(spec: dict[str, Any]) -> str:
