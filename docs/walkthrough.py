@@ -87,45 +87,42 @@ def heatmap(maps, rows, columns=None, marked=(), numbers=False):
     for title, matrix in maps.items():
         above, _, name = title.rpartition(", ")
         for i, (row, line) in enumerate(zip(rows, matrix, strict=True)):
-            for j, (column, v) in enumerate(
-                zip(columns, line, strict=True)
-            ):
+            line = zip(columns, line, strict=True)
+            for j, (column, v) in enumerate(line):
                 cell = {"above": above, "map": name, "row": row}
-                cell |= {"column": column, "value": max(float(v), -9)}
-                cell["text"] = f"{v:.2f}".replace("inf", "∞")
+                cell |= {"column": column, "text": f"{v:.2f}"}
+                cell["value"] = round(max(float(v), -9), 3)
                 cell["marked"] = (title, i, j) in marked
                 cells.append(cell)
-    size = alt.Step(
-        38 if numbers else min(30, max(11, 130 // len(columns)))
-    )
+    side = 38 if numbers else min(30, max(11, 130 // len(columns)))
+    side, most = alt.Step(side), 6 if numbers else 1
     axis = alt.Axis(title=None, labelFontSize=10, labelOverlap=False)
     chart = alt.Chart().encode(
         alt.X("column:N", sort=None, axis=axis),
         alt.Y("row:N", sort=None, axis=axis),
         tooltip=["row:N", "column:N", "text:N"],
     )
-    most = 4 if numbers else 1
-    scale = alt.Scale(
+    colours = alt.Scale(
         domain=[-most, 0, most],
         range=["#c2560c", "white", "#08519c"],
-        clamp=True,
+        interpolate="rgb",
     )
-    squares = alt.Color("value:Q", legend=None, scale=scale)
+    squares = chart.mark_rect().encode(
+        alt.Color("value:Q", legend=None, scale=colours)
+    )
     frames = chart.mark_rect(
         filled=False, stroke="#c2560c", strokeWidth=2
     )
+    frames = frames.transform_filter("datum.marked")
     texts = chart.mark_text(fontSize=12).encode(text="text:N")
-    above = (
-        texts if numbers else frames.transform_filter("datum.marked")
-    )
-    chart = alt.layer(chart.mark_rect().encode(squares), above)
-    header = alt.Header(title=None, labelAngle=0, labelAlign="left")
-    chart = chart.properties(
-        width=size, height=size, data=alt.Data(values=cells)
-    )
+    chart = alt.layer(squares, texts if numbers else frames)
+    chart = chart.properties(width=side, height=side)
+    chart = chart.properties(data=alt.Data(values=cells))
+    names = list(dict.fromkeys(cell["map"] for cell in cells))
+    left = alt.Header(title=None, labelAngle=0, labelAlign="left")
     table = chart.facet(
-        row=alt.Row("above:N", sort=None, header=header),
-        column=alt.Column("map:N", sort=None, title=None),
+        row=alt.Row("above:N", header=left),
+        column=alt.Column("map:N", sort=names, title=None),
     )
     return table.properties(description="Weights: " + "; ".join(maps))
 
@@ -254,10 +251,12 @@ print(weights[0])
 Q = K = V = x[0, :, :3]  # (3, 3): three words, three numbers each
 scaled = Q @ K.T / math.sqrt(3)
 hidden = scaled.masked_fill(~torch.ones(3, 3).tril().bool(), -math.inf)
-by_hand = {"scores, Q Kᵀ": Q @ K.T, "scores, / √3": scaled}
-by_hand |= {"scores, masked": hidden, "means, softmax": softmax(hidden)}
-by_hand |= {"means, V": V, "means, softmax × V": softmax(hidden) @ V}
-heatmap(by_hand, words, ["", "", ""], numbers=True)
+shares = softmax(hidden)
+looks = {"Q Kᵀ": Q @ K.T, "/ √3": scaled, "masked": hidden}
+means = {"softmax": shares, "V": V, "softmax × V": shares @ V}
+chart = heatmap(looks, words, numbers=True)
+chart &= heatmap(means, words, ["", "", ""], numbers=True)
+chart.properties(description="Attention in figures, in six steps")
 
 # %% [markdown]
 # Rows look, columns are looked at (in V and the answers at the right, columns are the three numbers). "the" sees itself
@@ -678,7 +677,7 @@ def greedy(model, sources, limit):
 print(greedy(model, [[4, 5, 6], [6, 5]], limit=8))
 
 # %% [markdown]
-# Every part has run. What an untrained model says is no noise, though: it repeats. Exercise 3 asks why.
+# Every part has run. What an untrained model says is no noise, though: it repeats. Exercise 2 asks why.
 #
 # ---
 #
@@ -728,21 +727,8 @@ def token_batches(pairs, tokens, seed, epoch):
     return [batches[i] for i in chance.permutation(len(batches))]
 
 
-def padding(pairs, batches):
-    """The share of padding in the sources of some batches."""
-    lengths = [[len(pairs[row][0]) + 1 for row in b] for b in batches]
-    filled = sum(map(sum, lengths))
-    return 1 - filled / sum(max(b) * len(b) for b in lengths)
-
-
-mixed = [
-    ([4] * random.Random(i).randint(2, 30),) * 2 for i in range(2000)
-]
-by_size = token_batches(mixed, 1024, seed=1, epoch=0)
-size = 2000 // len(by_size)
-by_chance = [range(i, i + size) for i in range(0, 2000 - size, size)]
-print(f"padding, mixed:   {padding(mixed, by_chance):.1%}")
-print(f"padding, by size: {padding(mixed, by_size):.1%}")
+some = [([4] * n, [5] * n) for n in (2, 3, 5, 8)]
+print(token_batches(some, tokens=12, seed=1, epoch=0))
 
 # %% [markdown]
 # ## The loss, and label smoothing (section 5.4)
@@ -875,18 +861,23 @@ curves(rates, "update", "learning rate")
 
 
 # %%
-def update(model, adam, batch, rate, smoothing):
-    """Change the weights by one batch. Returns the loss."""
+def loss_of(model, batch, smoothing):
+    """The loss of a batch, summed over what is no padding; how many."""
     source, given, wanted = batch
     real = wanted != PAD
-    model.train()  # with dropout
-    model.zero_grad()
     scores = model(source, given)[real]  # (n, C)
     asked = smoothed(wanted[real], scores.shape[1], smoothing)
-    loss = cross_entropy(scores, asked) / len(scores)
-    loss.backward()
+    return cross_entropy(scores, asked), len(scores)
+
+
+def update(model, adam, batch, rate, smoothing):
+    """Change the weights by one batch. Returns its mean loss."""
+    model.train()  # with dropout
+    model.zero_grad()
+    total, n = loss_of(model, batch, smoothing)
+    (total / n).backward()
     adam.step(rate)
-    return loss.item()
+    return total.item() / n
 
 
 def training(
@@ -902,10 +893,8 @@ def training(
         for rows in token_batches(pairs, tokens, seed, epoch):
             step += 1
             batch = make_batch([pairs[row] for row in rows])
-            yield (
-                step,
-                update(model, adam, batch, rate(step), smoothing),
-            )
+            loss = update(model, adam, batch, rate(step), smoothing)
+            yield step, loss
             if step == updates:
                 return
 
@@ -920,23 +909,17 @@ def training(
 def gradients(model, batches):
     """Those of the mean loss over all positions of the batches."""
     model.zero_grad()
-    count = sum((wanted != PAD).sum() for _, _, wanted in batches)
-    for source, given, wanted in batches:
-        real = wanted != PAD
-        scores = model(source, given)[real]
-        asked = smoothed(wanted[real], scores.shape[1])
-        (cross_entropy(scores, asked) / count).backward()
+    n = sum((wanted != PAD).sum() for _, _, wanted in batches)
+    for batch in batches:
+        (loss_of(model, batch, 0.1)[0] / n).backward()
     return [weight.grad.clone() for weight in model.parameters()]
 
 
 torch.manual_seed(1)
 small = Transformer(C=7, D=8, F=16, H=2, N=2, dropout=0.0)
-some = [([4] * n, [5] * n) for n in (2, 3, 5, 8)]
 at_once = gradients(small, [make_batch(some)])
-in_parts = gradients(
-    small, [make_batch(some[:3]), make_batch(some[3:])]
-)
-gap = max((a - b).abs().max() for a, b in zip(at_once, in_parts))
+apart = gradients(small, [make_batch(some[:3]), make_batch(some[3:])])
+gap = max((a - b).abs().max() for a, b in zip(at_once, apart))
 print(f"largest difference {gap:.0e}")
 
 # %% [markdown]
@@ -1201,7 +1184,7 @@ text = list(dict.fromkeys(sentence(chance) for _ in range(6000)))
 new_text = [pair for pair in text if "Nussbrot" in pair[0]][:100]
 others = [pair for pair in text if "Nussbrot" not in pair[0]]
 valid_text, train_text = others[:100], others[100:]
-questions = [
+QUESTIONS = [
     "Heute isst der Lehrer den Apfelkuchen auf.",
     "Der Lehrer sagt, dass die alte Köchin den Pilzkuchen mitbringt.",
     "Der Mann will das große Nussbrot wegwerfen.",
@@ -1214,7 +1197,7 @@ for pair in train_text[:5]:
 # %% [markdown]
 # Your own text: two files, a sentence a line. Read them here, and take all the five from them, in that cell:
 # `text = read_pairs("a.de", "a.en")`, `valid_text, new_text, train_text = text[:100], text[100:200], text[200:]`, and
-# three sources as `questions`. `learn_merges` below counts anew for each merge, so thousands of merges need the
+# three sources as `QUESTIONS`. `learn_merges` below counts anew for each merge, so thousands of merges need the
 # package.
 
 
@@ -1346,7 +1329,7 @@ def report(model, step):
         end=" ",
     )
     print(f"{right(model, new):.0%} of those with the new word")
-    for ids in greedy(model, [ids_of(q) for q in questions], 40):
+    for ids in greedy(model, [ids_of(q) for q in QUESTIONS], 40):
         print("   ", text_of(ids)[:76])
 
 
@@ -1408,7 +1391,7 @@ for k in (1, 2, 4, 8):
 # the best may still be in the middle of its sentence, and is lost. The first question with four beams, early and not:
 
 # %% tags=["long"]
-first = ids_of(questions[0])
+first = ids_of(QUESTIONS[0])
 ask_first = model_logs(translator, first)
 for rule in (True, False):
     show(beam_search(ask_first, 60, 4, early=rule)[:2], text_of)
@@ -1421,9 +1404,8 @@ for rule in (True, False):
 
 # %% tags=["long"]
 translator.eval()
-read, said, _ = make_batch(
-    [(first, greedy(translator, [first], 40)[0])]
-)
+(written,) = greedy(translator, [first], 40)
+read, said, _ = make_batch([(first, written)])
 translator(read, said)
 
 
@@ -1456,21 +1438,20 @@ heatmap(maps("attention", translator.decoder), names_of(said[0]))
 # most heads.
 
 # %% tags=["long"]
-eats, auf = (
-    names_of(said[0]).index("eats"),
-    names_of(read[0]).index("a"),
-)
-heatmap(
-    maps("cross", translator.decoder),
-    names_of(said[0]),
-    names_of(read[0]),
-    [
-        (f"Layer {i}, Head {h}", eats, auf)
-        for i, h in ((1, 1), (1, 2), (2, 3))
-    ],
-)
+pieces_read, pieces_said = names_of(read[0]), names_of(said[0])
+spot = pieces_said.index("eats"), pieces_read.index("a")
+spots = [
+    (f"Layer {n}, Head {h}", *spot) for n, h in ((1, 1), (1, 2), (2, 3))
+]
+cross = maps("cross", translator.decoder)
+heatmap(cross, pieces_said, pieces_read, spots)
 
 # %% [markdown]
+# ## Try it
+#
+# [Type a sentence, point at a head, follow the search](walkthrough.html#try-it): the HTML form of this page, one file
+# that needs no network, translates with these weights in plain JavaScript. Download it and open it.
+#
 # ## The same on real text
 #
 # Multi30k (Elliott et al. 2016) has 29,000 captions of photographs. The package of this project, which computes what
@@ -1497,16 +1478,12 @@ stored = json.loads("""docs/walkthrough.json""")
 # %%
 real = stored["multi30k"]
 print("BLEU on valid with one beam:")
-print(
-    f"last checkpoint {real['last']:.1f}, mean of nine {real['mean']:.1f}"
-)
+print(f"last weights {real['last']:.1f}, mean of 9 {real['mean']:.1f}")
 print("With the mean of the last two:")
 print("alpha  ", *(f"{a:5}" for a in real["penalties"]))
 for k, row in real["search"]:
     print(f"beams {k}", *(f"{value:5.1f}" for value in row))
-print(
-    f"On the test set of 2016, 4 beams, alpha 1.5: {real['test']:.1f}"
-)
+print(f"On the test set, 4 beams, alpha 1.5: {real['test']:.1f}")
 for word, pieces in real["unseen"]:
     print(word, "=", pieces)
 for source, human, answer in real["translations"]:
@@ -1521,16 +1498,6 @@ for source, human, answer in real["translations"]:
 
 # %% [markdown]
 # ## The paper's tables
-#
-# **Table 1** compares layers by what they cost, for S positions of width D, kernels of k positions and neighbourhoods
-# of r. Self-attention costs less than recurrence while a sentence has fewer positions than a vector has entries, S < D.
-#
-# | layer | operations | steps that must wait for each other | longest path between two positions |
-# | --- | --- | --- | --- |
-# | self-attention | $O(S^2 D)$ | $O(1)$ | $O(1)$ |
-# | recurrent | $O(S D^2)$ | $O(S)$ | $O(S)$ |
-# | convolutional | $O(k S D^2)$ | $O(1)$ | $O(\log_k S)$ |
-# | self-attention, restricted | $O(r S D)$ | $O(1)$ | $O(S / r)$ |
 #
 # **Table 2**, BLEU on newstest2014, English to German and to French: the base model has 27.3 and 38.1, the big one 28.4
 # and 41.8, with $3.3 \cdot 10^{18}$ and $2.3 \cdot 10^{19}$ operations of training; before them, GNMT (Wu et al. 2016)
@@ -1575,14 +1542,14 @@ for source, human, answer in real["translations"]:
 measured = stored["measured"]
 
 
-def ranges(*names, part=1, title="right subwords, %"):
+def ranges(*names):
     """Draw three seeds of each measurement, and write the losses."""
     rows = []
     for name in names:
         low, *_, high = sorted(seed[0] for seed in measured[name])
         mean = sum(seed[0] for seed in measured[name]) / 3
-        loss = f"{mean:.3g}  ({low:.3g} to {high:.3g})"
-        shares = [100 * seed[part] for seed in measured[name]]
+        loss = f"{mean:.3f}  ({low:.3f} to {high:.3f})"
+        shares = [100 * seed[1] for seed in measured[name]]
         row = {"name": name, "loss": loss, "mean": sum(shares) / 3}
         rows.append(row | {"low": min(shares), "high": max(shares)})
     names_of_rows = alt.Axis(
@@ -1591,7 +1558,11 @@ def ranges(*names, part=1, title="right subwords, %"):
     chart = alt.Chart(alt.Data(values=rows)).encode(
         alt.Y("name:N", sort=None, axis=names_of_rows), tooltip="mean:Q"
     )
-    x = alt.X("low:Q", title=title, scale=alt.Scale(domain=[0, 100]))
+    x = alt.X(
+        "low:Q",
+        title="right subwords, %",
+        scale=alt.Scale(domain=[0, 100]),
+    )
     lines = chart.mark_rule(strokeWidth=3, color="#8db4d9")
     dots = chart.mark_circle(size=70, opacity=1).encode(x="mean:Q")
     losses = chart.mark_text(align="left", dx=12).encode(
@@ -1601,7 +1572,7 @@ def ranges(*names, part=1, title="right subwords, %"):
     return chart.properties(
         width=280,
         title=alt.Title("loss: mean (lowest to highest)", anchor="end"),
-        description=f"Measured, {title}: {', '.join(names)}",
+        description="Right subwords: " + "; ".join(names),
     )
 
 
@@ -1841,13 +1812,9 @@ def judged(model, pairs):
         for answer, (_, target) in zip(answers, pairs)
         for a, b in zip([*answer, *[PAD] * 30], target)
     ]
-    source, given, wanted = make_batch(pairs)
-    real = wanted != PAD
     with torch.no_grad():
-        scores = model(source, given)[real]
-    asked = smoothed(wanted[real], scores.shape[1], 0.0)
-    loss = cross_entropy(scores, asked).item() / len(scores)
-    return loss, sum(same) / len(same)
+        total, n = loss_of(model, make_batch(pairs), smoothing=0.0)
+    return total.item() / n, sum(same) / len(same)
 
 
 def experiment(
@@ -1962,13 +1929,11 @@ class LanguageModel(nn.Module):
         return x @ self.embedding.table.T
 
 
+SERIES = {"GPT-2": (768, 12, 12), "GPT-2 XL": (1600, 25, 48)}
+SERIES["GPT-3"] = (12288, 96, 96)  # D, H, N
 with torch.device("meta"):  # which counts without memory
-    for name, D, H, N in (
-        ("GPT-2", 768, 12, 12),
-        ("GPT-2 XL", 1600, 25, 48),
-        ("GPT-3", 12288, 96, 96),
-    ):
-        giant = LanguageModel(50257, D, 4 * D, H, N)
+    for name, (width, H, N) in SERIES.items():
+        giant = LanguageModel(50257, width, 4 * width, H, N)
         print(f"{name:8} {count(giant)}")
 
 # %% [markdown]
@@ -2002,10 +1967,7 @@ known_lines = {line for _, line in train_text}
 for temperature in (0.2, 1.0, 1.5):
     drawn = [sample(speaker, temperature) for _ in range(50)]
     old = sum(line in known_lines for line in drawn)
-    print(
-        f"{temperature}: {len(set(drawn))} of 50 differ, {old} are in the text.",
-        drawn[0],
-    )
+    print(f"{temperature}: {old} of 50 are in the text;", drawn[0][:60])
 
 # %% [markdown]
 # So it does not recite: nearly all are new, some with a wrong piece. What stands between this and an assistant is not
@@ -2089,10 +2051,8 @@ def all_of_them(model):
         change(model)
 
 
-PRE, LENGTHS = (
-    {"sizes": {"pre": True}},
-    {"name": "lengths", "updates": 400},
-)
+PRE = {"sizes": {"pre": True}}
+LENGTHS = {"name": "lengths", "updates": 400}
 TODAY = {
     "2017": {},
     "pre-norm": PRE,
@@ -2114,19 +2074,13 @@ for today, options in TODAY.items():
 print("                5 to 15 numbers   17 numbers    German")
 print("                 loss   right     right lines   loss   right")
 for kind in TODAY:
-    means = np.mean(measured[f"{kind}, copy"], 0)
-    print(
-        "{:14} {:7.3f} {:6.0%} {:13.0%}".format(kind, *means), end=" "
-    )
-    means = np.mean(measured[f"{kind}, German"], 0)
-    print("{:13.3f} {:6.0%}".format(*means))
+    row = [*np.mean(measured[f"{kind}, copy"], 0)]
+    row += [*np.mean(measured[f"{kind}, German"], 0)]
+    line = "{:14} {:7.3f} {:6.0%} {:13.0%} {:14.3f} {:6.0%}"
+    print(line.format(kind, *row))
 
 # %%
-ranges(
-    *(f"{kind}, copy" for kind in TODAY),
-    part=2,
-    title="lines of 17 numbers that are right, %",
-)
+ranges(*(f"{kind}, German" for kind in TODAY))
 
 # %% [markdown]
 # The cache, in a model of a GPT's form but small: 200 subwords are written with and without it, then with keys and
@@ -2175,7 +2129,12 @@ for change in (lambda model: None, share_keys):
     print(f"{2 * 4 * key.kept.numel():,} numbers kept, gap {gap:.0e}")
 
 # %% [markdown]
-# TODAYTEXT
+# **What helps here**: rotary positions. With each of three seeds they copy 50 of 50 lines that are longer than any in
+# training, where the waves copy one at most, and have the lower loss in the translation. Pre-norm and RMSNorm have more
+# right subwords on average (not with each seed). **What helps only at size**: SwiGLU is within the range of 2017. One
+# head for keys and values is slightly worse in the mean; it is there for the cache, which it makes eight times smaller
+# above. The cache pays with length: without it, word 200 costs 200 positions, with it one. RMSNorm saves operations,
+# and SwiGLU gains a little loss at the same number of weights, in models that are trained for months.
 #
 # ---
 #
@@ -2195,25 +2154,7 @@ def peek(model):
 print("loss {:.3f}, right {:.0%}".format(*experiment(change=peek)))
 
 # %% [markdown]
-# **2.** What is the loss of a model that has learned nothing but the length of ten numbers, with $\epsilon_{ls} = 0.1$,
-# and of one that does not know the length either?
-
-# %% [markdown] tags=["answer"]
-# Smoothing asks for 0.9 of the right one and 0.1 shared by the 12 others (not padding). A model that knows the length
-# gives `</s>` 0.9 in the last of eleven places, and shares 0.9 among ten numbers in the others. One that does not gives
-# the same to each place: `</s>` in one of eleven. The best answer is the mean of what is wanted, and the loss is then
-# its entropy:
-
-# %% tags=["answer"]
-rows = smoothed(torch.tensor([*question, EOS]), C=14)
-ten, end = rows[:10].mean(0), rows[10]
-entropy = torch.special.entr  # -p log p of each entry
-of_length = (10 * entropy(ten).sum() + entropy(end).sum()) / 11
-of_nothing = entropy(rows.mean(0)).sum()
-print(f"knows the length {of_length:.3f}, nothing {of_nothing:.3f}")
-
-# %% [markdown]
-# **3.** The untrained model of part 1 said 4 4 4 4. Why does an untrained model repeat what it read, and what has that
+# **2.** The untrained model of part 1 said 4 4 4 4. Why does an untrained model repeat what it read, and what has that
 # to do with the size of the table's entries?
 
 # %% [markdown] tags=["answer"]
@@ -2237,21 +2178,6 @@ for scale in (1, math.sqrt(512)):
     print(
         f"loss {cross_entropy(all_scores, correct) / len(correct):.1f}"
     )
-
-# %% [markdown]
-# **4.** Leave out the padding mask. How far do the states of a short sentence move when a longer one is in its batch?
-
-# %% [markdown] tags=["answer"]
-# With the mask by rounding alone; without it by about as much as another word would.
-
-# %% tags=["answer"]
-short, both_lines = pad([[4, 5, EOS]]), pad([[4, 5, EOS], [4] * 12])
-with torch.no_grad():
-    alone = copier.encode(short)[0]
-    masked = copier.encode(both_lines)[0][:1, :3]
-    unmasked = copier.encoder[0](copier.embedding(both_lines))[:1, :3]
-for states in (masked, unmasked):
-    print(f"{(states - alone).abs().max():.1e}")
 
 # %% [markdown]
 # ---
