@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
 from base64 import b64encode
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
+TRANSLATOR, WEIGHTS = Path("docs/make/translator.js"), Path("docs/translator.json")
+PLACE = re.compile(r'(?s)<p><a href="#try-it">.*?</p>')  # where the other forms link to the translator
 LINK = re.compile(r'href="(?![a-z]+:|#)([^"]+)"')  # to a file, written as from docs/
 
 
@@ -28,13 +32,23 @@ def page(text: str, path: Path) -> str:
     html = re.sub(r'<img src="https:[^>]*alt="([^"]*)"[^>]*>', r"\1", html)  # a badge would be a request
     html = re.sub(r'<img src="(images/[^"]+)" alt="([^"]*)"[^>]*>', picture, html)
     html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
+    html = html.replace('href="walkthrough.html#', 'href="#')
     docs = Path(os.path.relpath("docs", path.parent)).as_posix()
     html = re.sub(LINK, lambda match: f'href="{posixpath.normpath(posixpath.join(docs, match[1]))}"', html)
+    before, after = PLACE.split(html)
     folders = ["docs/make", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
-    styles = {name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()}
-    contents = re.findall(r'<h([123]) id="([^"]+)">(.*?)</h\1>', html)[1:]  # without the title
-    return environment.get_template("walkthrough.html.jinja").render(html=html, contents=contents, styles=styles)
+    weights, script = (part.read_text(encoding="utf-8") for part in (WEIGHTS, TRANSLATOR))
+    return environment.get_template("walkthrough.html.jinja").render(
+        before=before,
+        after=after,
+        contents=re.findall(r'<h([123]) id="([^"]+)">(.*?)</h\1>', html)[1:],  # without the title
+        styles={name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()},
+        moved=json.loads(weights)["moved"],
+        weights=weights.replace("<", r"\u003c"),
+        script=script,
+        allowed=b64encode(sha256(script.encode()).digest()).decode(),
+    )
 
 
 def picture(match: re.Match[str]) -> str:
