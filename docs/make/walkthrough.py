@@ -7,8 +7,8 @@
 
 Reads   docs/walkthrough.py (text and code, in Jupytext's percent format), docs/walkthrough.json (what --measure
         measured, and what recorded_run.py took from a training), which stands in a cell of the notebook
-Writes  docs/walkthrough.ipynb, docs/walkthrough.md and docs/images/walkthrough/chart-*.svg, for git;
-        reports/walkthrough.html, which makes no request
+Writes  docs/walkthrough.ipynb, docs/walkthrough.md, docs/images/walkthrough/chart-*.svg, docs/translator.json (the
+        trained weights, rounded) and docs/walkthrough.html, which makes no request and translates: all for git
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.workflow.stage import run
 from transformer.files import Mistake, write_text
 
 SOURCE, MEASURED, NOTEBOOK = (Path(f"docs/walkthrough.{end}") for end in ("py", "json", "ipynb"))
-MARKDOWN, IMAGES, PAGE = Path("docs/walkthrough.md"), Path("docs/images/walkthrough"), Path("reports/walkthrough.html")
+MARKDOWN, IMAGES, PAGE = Path("docs/walkthrough.md"), Path("docs/images/walkthrough"), Path("docs/walkthrough.html")
 PACKAGES = ("ipykernel", "jupytext", "latex2mathml", "mdit_py_plugins", "nbclient", "zensical")
 CHART = "application/vnd.vegalite.v6+json"  # with the + that a notebook's format asks for
 MARK = re.compile(r'<(\w+) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)/>')
@@ -134,11 +134,14 @@ def execute(notebook: Any) -> None:
 
     renderer = f'import altair\naltair.renderers.register("chart", lambda spec, **_: {{"{CHART}": spec}})'
     first = nbformat.v4.new_code_cell(f'{renderer}\naltair.renderers.enable("chart")')
-    notebook.cells.insert(0, first)
+    last = nbformat.v4.new_code_cell(
+        "%cd -q ..\nfrom docs.make.translator import write_weights\nwrite_weights(globals())"
+    )
+    notebook.cells = [first, *notebook.cells, last]
     NotebookClient(
         notebook, timeout=None, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": "docs"}}
     ).execute()
-    notebook.cells.pop(0)
+    notebook.cells = notebook.cells[1:-1]
     notebook.metadata["language_info"] = {"name": "python"}  # without the version of the kernel
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
