@@ -1,8 +1,9 @@
 # pyright: reportMissingImports=false
-"""The walkthrough as one file of HTML, which makes no request."""
+"""The walkthrough as one file of HTML, which makes no request and translates, with the weights of the page's run."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import posixpath
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from transformer.files import write_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -49,6 +52,37 @@ def page(text: str, path: Path) -> str:
         script=script,
         allowed=b64encode(sha256(script.encode()).digest()).decode(),
     )
+
+
+def write_weights(names: dict[str, Any]) -> None:
+    """Write WEIGHTS: whole numbers from -127 to 127, and a scale for each row. names: what the walkthrough defined."""
+    import torch
+
+    def log_probabilities(model: Any) -> dict[tuple, float]:
+        """The log P of each hypothesis of 30 sentences: {source and target: nats}."""
+        sources = [source for source, _ in names["valid"][:30]]
+        found = [(source, names["beam_search"](names["model_logs"](model, source), 60)) for source in sources]
+        return {(*source, *ids): log for source, hypotheses in found for _, log, ids in hypotheses}
+
+    weights = {}
+    small = copy.deepcopy(names["translator"])
+    for name, weight in small.state_dict().items():
+        rows = torch.atleast_2d(weight)
+        scales = [float(f"{largest:.4g}") for largest in (rows.abs().amax(1) / 127).clamp_min(1e-9).tolist()]
+        steps = (rows / torch.tensor(scales)[:, None]).round()
+        weights[name] = {"scales": scales, "int8": b64encode(steps.to(torch.int8).numpy().tobytes()).decode()}
+        rows.copy_(steps * torch.tensor(scales)[:, None])
+    exact, moved = log_probabilities(names["translator"]), log_probabilities(small)
+    stored = {
+        **names["SIZES"],
+        "moved": round(max(abs(log - exact[key]) for key, log in moved.items() if key in exact), 2),
+        "examples": [*names["QUESTIONS"], *(german for german, _ in names["valid_text"][:30])],
+        "subwords": names["subwords"],
+        "merges": names["merges"],
+        "weights": weights,
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in stored.items()]
+    write_text(WEIGHTS, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def picture(match: re.Match[str]) -> str:

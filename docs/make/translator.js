@@ -6,18 +6,13 @@ const { subwords, merges, H, N } = stored;
 const [PAD, UNK, BOS, EOS] = [0, 1, 2, 3];
 const number = new Map(subwords.map((subword, id) => [subword, id]));
 const weights = Object.fromEntries(Object.entries(stored.weights).map(([name, part]) => [name, unpack(part)]));
+const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 const looked = {}; // the weights of each attention when it was last computed: a matrix (T, S) for each head
 
 function unpack({ scales, int8 }) { // a byte is a number from -127 to 127; each row has a scale
   const bytes = Int8Array.from(atob(int8), (letter) => letter.charCodeAt(0));
   const width = bytes.length / scales.length;
   return scales.map((scale, i) => Array.from(bytes.slice(i * width, (i + 1) * width), (byte) => scale * byte));
-}
-
-function dot(a, b) {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
-  return sum;
 }
 
 function softmax(scores) {
@@ -49,8 +44,7 @@ function MultiHead(x, memory, name, mask = () => true) {
 }
 
 function FeedForward(x, name) {
-  const inner = linear(x, `${name}.inner`).map((row) => row.map((value) => Math.max(0, value)));
-  return linear(inner, `${name}.outer`);
+  return linear(linear(x, `${name}.inner`).map((row) => row.map((value) => Math.max(0, value))), `${name}.outer`);
 }
 
 function LayerNorm(x, name) {
@@ -113,7 +107,8 @@ function beam_search(next_logs, limit, beam_size, alpha, early) { // early: end 
       .flatMap((beam, k) => logs[k].map((log, id) => ({ log: beam.log + log, ids: [...beam.ids, id] })))
       .sort((a, b) => b.log - a.log || 0) // stable; the difference of two -Infinity is no number
       .slice(0, 2 * beam_size);
-    finished = [...finished, ...grown.slice(0, beam_size).filter(ended)];
+    finished = [...finished, ...grown.slice(0, beam_size).filter(ended)].sort((a, b) => b.log - a.log);
+    finished = finished.slice(0, beam_size);
     beams = grown.filter((candidate) => !ended(candidate)).slice(0, beam_size);
     best_ended ||= ended(grown[0]);
     steps.push({ grown, beams, finished, best_ended });
@@ -142,14 +137,9 @@ function cut(word) { // join pairs of neighbours in the order in which they were
   return parts;
 }
 
-function ids_of(line) {
-  return words_of(line).flatMap(cut).map((piece) => number.get(piece) ?? UNK);
-}
-
-function text_of(ids) {
-  const joined = ids.map((id) => (id === BOS || id === EOS ? "" : subwords[id])).join("");
-  return joined.replaceAll("</w>", "").replaceAll("▁", " ").trim();
-}
+const ids_of = (line) => words_of(line).flatMap(cut).map((piece) => number.get(piece) ?? UNK);
+const spelt = (id) => (id === BOS || id === EOS ? "" : subwords[id].replace("</w>", "").replace("▁", " "));
+const text_of = (ids) => ids.map(spelt).join("").trim();
 
 // The controls, and what they show.
 
@@ -191,14 +181,14 @@ function heatmap(layer, head, margin) { // the weights of a head as SVG; with a 
   const { maps, rows, columns } = shown;
   const cells = maps[layer][head].flatMap((line, t) => line.map((weight, s) => {
     const place = `x="${s * CELL}" y="${t * CELL}" width="${CELL}" height="${CELL}"`;
-    return `<rect ${place} fill-opacity="${weight.toFixed(3)}" data-cell="${[layer, head, t, s]}"/>`;
+    return `<rect ${place} fill-opacity="${weight.toFixed(3)}" data-place="${[layer, head, t, s]}"/>`;
   }));
   const [width, height] = [columns.length * CELL, rows.length * CELL];
   const left = rows.map((name, t) => `<text x="-6" y="${t * CELL + 15}" text-anchor="end">${name}</text>`);
   const turned = (s) => `translate(${s * CELL + 15} -6) rotate(-60)`;
   const above = columns.map((name, s) => `<text transform="${turned(s)}">${name}</text>`);
   return `<svg viewBox="${[-margin, -margin, width + margin, height + margin]}" role="img" tabindex="${margin ? -1 : 0}"
-    aria-label="Layer ${layer + 1}, head ${head + 1}" data-cell="${[layer, head]}">
+    aria-label="Layer ${layer + 1}, head ${head + 1}" data-place="${[layer, head]}">
     ${[...cells, ...(margin ? [...left, ...above] : [])].join("")}
     <rect class="row" width="${width}" height="${CELL}"/></svg>`;
 }
@@ -216,6 +206,7 @@ function show_cell([layer, head, row, column]) { // of all heads the row, of one
   const [t, s] = [[row, rows], [column, columns]].map(([i, names]) => Math.max(0, Math.min(i, names.length - 1)));
   shown.cell = [layer, head, t, s];
   at("large").innerHTML = heatmap(layer, head, 80);
+  at("large").querySelector(`[data-place="${shown.cell}"]`).classList.add("pointed");
   for (const outline of at("heads").querySelectorAll(".row")) outline.setAttribute("y", t * CELL);
   [...at("maps").children].forEach((map, i) => map.classList.toggle("pointed", i === layer * H + head));
   const writes = shown.half === "decoder" ? `, which writes “${shown.written[t]}”,` : "";
@@ -223,13 +214,12 @@ function show_cell([layer, head, row, column]) { // of all heads the row, of one
   at("weight").value = `Layer ${layer + 1}, head ${head + 1}: ${cell}.`;
 }
 
-function point({ target }) { // the pointer or the focus is on a cell, or on a map: then row and column stay
-  const cell = target.dataset.cell?.split(",").map(Number);
-  if (cell && !cell.every((place, i) => place === shown.cell[i])) show_cell([...cell, ...shown.cell.slice(cell.length)]);
+function point({ target }) { // at a cell; or at a map, whose cell stays
+  const place = target.dataset.place?.split(",").map(Number) ?? shown.cell;
+  if (place.some((number, i) => number !== shown.cell[i])) show_cell([...place, ...shown.cell.slice(place.length)]);
 }
 
 at("sentence").value = stored.examples[0];
-at("ask").addEventListener("submit", (event) => event.preventDefault());
 at("ask").addEventListener("input", () => {
   clearTimeout(shown.waiting);
   shown.waiting = setTimeout(translate, 150);

@@ -135,7 +135,7 @@ def execute(notebook: Any) -> None:
     renderer = f'import altair\naltair.renderers.register("chart", lambda spec, **_: {{"{CHART}": spec}})'
     first = nbformat.v4.new_code_cell(f'{renderer}\naltair.renderers.enable("chart")')
     last = nbformat.v4.new_code_cell(
-        "%cd -q ..\nfrom docs.make.translator import write_weights\nwrite_weights(globals())"
+        "%cd -q ..\nfrom docs.make.html_page import write_weights\nwrite_weights(globals())"
     )
     notebook.cells = [first, *notebook.cells, last]
     NotebookClient(
