@@ -6,13 +6,18 @@ const { subwords, merges, H, N } = stored;
 const [PAD, UNK, BOS, EOS] = [0, 1, 2, 3];
 const number = new Map(subwords.map((subword, id) => [subword, id]));
 const weights = Object.fromEntries(Object.entries(stored.weights).map(([name, part]) => [name, unpack(part)]));
-const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 const looked = {}; // the weights of each attention when it was last computed: a matrix (T, S) for each head
 
 function unpack({ scales, int8 }) { // a byte is a number from -127 to 127; each row has a scale
   const bytes = Int8Array.from(atob(int8), (letter) => letter.charCodeAt(0));
   const width = bytes.length / scales.length;
   return scales.map((scale, i) => Array.from(bytes.slice(i * width, (i + 1) * width), (byte) => scale * byte));
+}
+
+function dot(a, b) {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
+  return sum;
 }
 
 function softmax(scores) {
