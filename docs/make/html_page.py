@@ -91,7 +91,7 @@ def picture(match: re.Match[str]) -> str:
     svg = (Path("docs") / name).read_text(encoding="utf-8")
     if "chart-" not in name:
         return f'<img src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}" alt="{words}">'
-    svg = re.sub("<style>.*?</style>", "", svg)
+    svg = re.sub(' (aria-[a-z]+|role|class|pointer-events)="[^"]*"|<style>.*?</style>', "", svg)
     svg = re.sub(r'(id="|url\(#)', rf"\1{Path(name).stem}-", svg)  # ids are unique on a page
     return svg.strip().replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
 

@@ -1,9 +1,9 @@
 """Make the pictures of README.md and docs/: pages, the table of runs, the stages of dvc.yaml.
 
-    python -m pipeline pictures                  # all, in a project that has been run and after `make walkthrough`
+    python -m pipeline pictures                  # all, in a project that has been run
     python -m pipeline pictures pipeline         # one; this one needs no browser and no results
 
-Reads   dvc.yaml; reports/report.html, reports/experiments.html, reports/walkthrough.html; the MLflow runs of this
+Reads   dvc.yaml; reports/report.html, reports/experiments.html, docs/walkthrough.html; the MLflow runs of this
         project, through `python -m pipeline ui`; data/model, through `python -m pipeline serve`
 Writes  docs/images/pipeline.svg and, as .png: report, attention, summary, runs, serve, walkthrough; each under 300 kB
 """
@@ -155,11 +155,8 @@ def picture_serve() -> None:
 
 def picture_walkthrough() -> None:
     """Write walkthrough.png: the part of the walkthrough about heads."""
-    page = Path("reports/walkthrough.html")
-    if not page.exists():
-        raise Mistake(f"{page} is missing. Run `make walkthrough`, which makes it.")
     with window(1100, 1500) as tab:
-        tab.goto(page.resolve().as_uri())
+        tab.goto(Path("docs/walkthrough.html").resolve().as_uri())
         tab.get_by_role("heading", name=PART).first.evaluate("heading => heading.scrollIntoView()")
         keep("walkthrough.png", tab.screenshot())
 

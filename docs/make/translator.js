@@ -153,7 +153,7 @@ const CELL = 20; // the side of a cell of a map, in the units of its SVG
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const shown = { example: 0, cell: [N - 1, 0, 0, 0] }; // layer, head, row, column; and the last translation
 const name_of = (id) => subwords[id].replace("</w>", "").replace(/[▁<>]/g, "") || "▁";
-const row_of = (...cells) => `<tr><td>${cells.join("</td><td>")}</td></tr>`;
+const row_of = (...cells) => `<tr><td>${cells.join("</td><td>").replaceAll("<unk>", "?")}</td></tr>`;
 
 function translate() {
   const source = ids_of(at("sentence").value);

@@ -70,8 +70,8 @@ def links(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    found: set[str] = set()
+    """The anchors of a page's headings, as GitHub makes them, and those that HTML names."""
+    found = set(re.findall(r' id="([^"]+)"', text))
     for heading in re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE):
         name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         count = sum(1 for one in found if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
