@@ -167,7 +167,8 @@ function translate() {
   at("answer").value = text_of(target);
   const rows = hypotheses.map(({ score, log, ids }) => row_of(score.toFixed(2), log.toFixed(2), text_of(ids)));
   at("hypotheses").innerHTML = rows.join("");
-  at("step").max = at("step").value = steps.length;
+  at("step").max = steps.length; // first: a value above it is cut
+  at("step").value = steps.length;
   show_step();
   show_maps();
 }
