@@ -9,7 +9,6 @@ Writes  multi30k in docs/walkthrough.json, of which the walkthrough's part on re
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -52,16 +51,9 @@ def main() -> None:
         "translations": [
             (source, human, translator.translate([source], beam_size=4)[0]) for source, human in SENTENCES.items()
         ],
-        "curve": curve(),
     }
     store("multi30k", recorded)
     print(MEASURED)
-
-
-def curve() -> list[tuple[int, float]]:
-    """Step and loss of the validations."""
-    with open("reports/training.csv", encoding="utf-8") as file:
-        return [(int(row["step"]), float(row["valid_loss"])) for row in csv.DictReader(file) if row["valid_loss"]]
 
 
 def searched(translator: Translator, beams: int) -> list[float]:

@@ -29,7 +29,7 @@ def plain() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         torch.set_default_dtype(torch.float64)
-        names = SimpleNamespace(**walkthrough.names_of((ROOT / walkthrough.SOURCE).read_text(encoding="utf-8")))
+        names = SimpleNamespace(**walkthrough.names_of(walkthrough.source()))
         weights = names.translator.state_dict()
         for name, part in STORED["weights"].items():
             steps = np.frombuffer(b64decode(part["int8"]), dtype=np.int8).reshape(len(part["scales"]), -1)
