@@ -247,7 +247,7 @@ def test_the_stored_measurements_are_those_that_the_page_names(plain):
 
 
 def test_a_drawing_with_too_few_names_is_refused(plain):
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         plain.heatmap({"weights": torch.eye(3)}, ["a", "b"])
 
 
