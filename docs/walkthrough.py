@@ -8,7 +8,7 @@
 #
 #     pip install numpy altair notebook
 #     pip install torch --index-url https://download.pytorch.org/whl/cpu
-#     jupyter notebook walkthrough.ipynb
+#     python -m notebook walkthrough.ipynb
 #
 # You need Python, numpy, and what a gradient is; no translation, no torch: what numpy lacks is explained where it is
 # used. "The paper" is Vaswani et al. 2017 ([arXiv 1706.03762](https://arxiv.org/abs/1706.03762)). The form follows
@@ -20,7 +20,7 @@
 # layer norm divides by n - 1, Ba et al. by n; byte pairs, beam search, the shared table and averaging are named,
 # without code that runs; and its torch and torchtext cannot be installed on Python 3.11 or later.
 #
-# **In twenty minutes**: [why look at other words](#why), [attention in figures](#figures), [many heads](#heads), [the
+# **In twenty minutes**: [why look at other words](#why), [attention in figures](#figures), [many heads](#many-heads), [the
 # mask](#mask), [the whole model](#model), [it copies](#copy), [it translates](#learns), [it is a GPT](#gpt). **All of
 # it**: part 1 builds the model, part 2 trains it and searches with it, part 3 translates German, part 4 measures why
 # each piece is there, part 5 makes a language model of it and measures what has changed since. Exercises are at the
@@ -264,7 +264,7 @@ chart.properties(description="Attention in figures, in six steps")
 # alone, so its answer is its row of V; "sleeps" sees three words, and its answer is the mean of their rows, by its
 # weights.
 #
-# <a id="heads"></a>
+# <a id="many-heads"></a>
 #
 # ## Many heads (section 3.2.2)
 #
@@ -1396,10 +1396,12 @@ for k in (1, 2, 4, 8):
 for source, target in valid[:50]:
     ask = model_logs(translator, source)
     rules = (True, False)
-    both = [beam_search(ask, 60, 4, early=rule)[0] for rule in rules]
-    if both[0] != both[1]:
+    hypotheses = [
+        beam_search(ask, 60, 4, early=rule)[0] for rule in rules
+    ]
+    if hypotheses[0] != hypotheses[1]:
         print(text_of(target))
-        show(both, text_of)
+        show(hypotheses, text_of)
 
 # %% [markdown]
 # ## Its attention, everywhere
