@@ -8,7 +8,7 @@
 #
 #     pip install numpy altair notebook
 #     pip install torch --index-url https://download.pytorch.org/whl/cpu
-#     python -m notebook walkthrough.ipynb
+#     jupyter notebook walkthrough.ipynb
 #
 # You need Python, numpy, and what a gradient is; no translation, no torch: what numpy lacks is explained where it is
 # used. "The paper" is Vaswani et al. 2017 ([arXiv 1706.03762](https://arxiv.org/abs/1706.03762)). The form follows
