@@ -39,7 +39,9 @@ NOT_RUN = {
 BLOCKS = [block for name in NAMES for block in blocks(name, read(name))]
 PROGRAM = "docs/walkthrough.md"  # its blocks of Python are one program; test_walkthrough.py runs it
 LINES = [place_and_line for block in BLOCKS if block.kind in SHELL for place_and_line in shell_lines(block)]
-PROGRAMS = ". caddy cd cp curl docker echo export git head jupyter ls mkdir mlflow openssl pip sacrebleu sbatch sudo xargs"
+PROGRAMS = (
+    ". caddy cd cp curl docker echo export git head jupyter ls mkdir mlflow openssl pip sacrebleu sbatch sudo xargs"
+)
 RUN = [(place, line) for place, line in LINES if not re.search("|".join(NOT_RUN), line)]
 
 
