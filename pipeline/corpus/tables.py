@@ -244,7 +244,7 @@ def has_rule_of_quotes(text: str, separator: str) -> bool:
         quoted, bare, end = match.groups()
         has_word = bare and any(map(str.isalpha, bare)) and bare.upper() not in NO_TEXT
         if row and (has_word or not re.search(rf'^\s|["\n{mark}]|\s$', quoted or '"')):
-            (marked if re.search("[,;|]", bare or quoted) else columns)[column].append(not bare)
+            (marked if "," in (bare or quoted or "") else columns)[column].append(not bare)
         place, row, column = match.end(), row + (end == "\n"), 0 if end == "\n" else column + 1
     by_comma = all(all(cells) for cells in marked.values())
     for column, cells in marked.items():
