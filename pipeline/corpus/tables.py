@@ -36,6 +36,7 @@ csv.field_size_limit(LONGEST_LINE)
 warnings.filterwarnings("ignore", module="openpyxl")  # of what it leaves out: charts, lists to choose from
 
 Rows = Sequence[Sequence[Any]]
+Rule = Callable[[str], bool]  # whether a column's name fits
 
 
 class Start(NamedTuple):
@@ -188,12 +189,12 @@ class Table:
         rows = read_rows(lines, separator, quoted)
         widths = [len(row) for row in rows if row]
         full = widths.count(max(widths, default=0)) / max(1, len(widths))
-        around = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
-        whole = sum(bool(re.fullmatch('"(?:[^"]|"")*+"', cell)) for row in rows for cell in row)
         is_csv, escaped = self._ends(".csv"), any('\\"' in line for line in lines)
         if quoted:
             quality = 3 if has_rule_of_quotes("".join(lines), separator) else int(is_csv and not escaped)
         else:
+            around = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for row in rows for cell in row)
+            whole = sum(bool(re.fullmatch('"(?:[^"]|"")*+"', cell)) for row in rows for cell in row)
             wrong = whole > len(rows) or (around and escaped) or (is_csv and (around or escaped or full < 1))
             quality = 0 if wrong else 2
         return quality if max(widths, default=0) > 1 else 0, full
@@ -260,37 +261,44 @@ def find_columns(
     below: the next row. A column of codes or of numbers is none. exactly: a name is the language and nothing else.
     """
 
-    def column(language: LanguageNames, side: set[str], which: slice) -> int | None:
-        every: list[Callable[[str], bool]] = [
+    def by_language(language: LanguageNames) -> list[Rule]:
+        return [
             lambda name: name == language.tag,
             lambda name: re.sub(r"\s*[(\[].*", "", name) in language,  # English (US)
             lambda name: name.rpartition(".")[2] in language,
             lambda name: not exactly and not sides and any(map(language.__contains__, words_of_name(name))),
+        ]
+
+    def by_side(side: set[str]) -> list[Rule]:
+        return [
             lambda name: name.rpartition(".")[2] in side,
             lambda name: not exactly and bool(words_of_name(name) & side),
         ]
-        cells = [*zip(names, following, strict=False)]
-        fitting = (
-            [n for n, cell in enumerate(cells) if rule(cell[0]) and cell[1] not in language] for rule in every[which]
-        )
+
+    def column(language: LanguageNames, rules: list[Rule]) -> int | None:
+        cells = [(n, *cell) for n, cell in enumerate(zip(names, following, strict=False))]
+        fitting = ([n for n, name, cell in cells if rule(name) and cell not in language] for rule in rules)
         indices = next(filter(None, fitting), [])
         return indices[0] if len(indices) == 1 else None
 
-    def both(which: slice) -> tuple[int | None, int | None]:
-        source, target = (column(*each, which) for each in zip(names_of_both(languages), SIDES, strict=True))
-        return source, target
-
     following = [cell.casefold() for cell in (*below, *[""] * len(header))]
-    cells = zip(header, following, strict=False)
-    names = ["" if cell.isdecimal() or "://" in name else name.casefold() for name, cell in cells]
-    is_key = [
-        name == "id" and not re.fullmatch(r"[^\W\d_]+[.!?]?|.* .*", cell)
-        for name, cell in zip(names, following, strict=False)
+    names = [
+        "" if is_key(name.casefold(), cell) else name.casefold() for name, cell in zip(header, following, strict=False)
     ]
-    names = ["" if key else name for name, key in zip(names, is_key, strict=True)]
     sides = all(any(words_of_name(name) & side for name in names) for side in SIDES)  # then "MT (en)" is neither
-    by_language = both(slice(4))
-    return by_language if None not in by_language else both(slice(4, None) if sides else slice(None))
+    pair = [*zip(names_of_both(languages), SIDES, strict=True)]
+    source, target = (column(language, by_language(language)) for language, _ in pair)
+    if source is None or target is None:
+        source, target = (
+            column(language, by_side(side) if sides else by_language(language) + by_side(side))
+            for language, side in pair
+        )
+    return source, target
+
+
+def is_key(name: str, cell: str) -> bool:
+    """Whether a column has no texts: numbers, addresses, or keys under the name id, which is a language too."""
+    return cell.isdecimal() or "://" in name or (name == "id" and not re.fullmatch(r"[^\W\d_]+[.!?]?|.* .*", cell))
 
 
 def words_of_name(name: str) -> set[str]:

@@ -90,16 +90,18 @@ class Piece(NamedTuple):
         for place, part in enumerate(_NUMBER.split(text)):
             tag = int(part) if place % 2 else -1
             if tag in self.closing:
-                contents[tag] = 0
                 waiting.append(tag)
+                content = contents[tag] = 0
             elif tag in ends:
                 start = waiting.pop()
                 if not waiting or self.closing[start] != tag:
                     return {}
-                contents[waiting[-1]] = max(contents[waiting[-1]], contents[start])
+                content = contents[start]
+            elif tag >= 0:
+                content = 1
             else:
-                content = 2 if tag < 0 and any(map(str.isalnum, part)) else int(tag >= 0 or bool(part.strip()))
-                contents[waiting[-1]] = max(contents[waiting[-1]], content)
+                content = 2 if any(map(str.isalnum, part)) else int(bool(part.strip()))
+            contents[waiting[-1]] = max(contents[waiting[-1]], content)
         return contents
 
     def with_tags(self, translation: str) -> str:
@@ -254,9 +256,10 @@ def piece_of(html: str, block: Block, places: list[int], partner: Mapping[int, i
     inside = {place: html[block[place].start : block[place].end] for place in places[first : last + 1]}
     texts = {place: characters(text) for place, text in inside.items() if block[place].kind in (BLANK, TEXT)}
     text = "".join(texts.get(place) or f'<x id="{place}"/>' * tags for place in inside)
-    outer = html[block[places[first]].start : block[places[last]].end]
-    outer = _ENTITY.sub(lambda match: match[0] if unescape(match[0]).strip() else " " * len(match[0]), outer)
-    start = block[places[first]].start + len(outer) - len(outer.lstrip())
+    raw = html[block[places[first]].start : block[places[last]].end]
+    # As long, with spaces in place of entities such as &nbsp;, which stay outside at the ends.
+    spaced = _ENTITY.sub(lambda match: match[0] if unescape(match[0]).strip() else " " * len(match[0]), raw)
+    start = block[places[first]].start + len(spaced) - len(spaced.lstrip())
     kept = {place: tag for place, tag in inside.items() if tags and place not in texts}
     closing = {place: partner[place] for place in kept if partner.get(place, 0) > place}
-    return Piece(start, start + len(outer.strip()), " ".join(text.split()), kept, closing, block)
+    return Piece(start, start + len(spaced.strip()), " ".join(text.split()), kept, closing, block)
