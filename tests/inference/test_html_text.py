@@ -92,6 +92,12 @@ def test_sentences_of_html_are_whole_without_placeholders(html, lines):
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', '<x id="3"/>A<x id="1"/>', "A B C"),
         ("A <b>b</b> c", 'A <x id="1"/>b<x id="3"/> c', '<x id="1"/>A<x id="3"/><x id="3"/>', "A B C"),
         ("A <a>\u00bb</a> c", 'A <x id="1"/>\u00bb<x id="3"/> c', 'A <x id="1"/><x id="3"/> c', "A <a>\u00bb</a> C"),
+        (
+            "A <a><code>b</code></a>.",
+            'A <x id="1"/><x id="2"/><x id="3"/>.',
+            'A <x id="2"/> <x id="1"/>.<x id="3"/>',
+            "A <a><code>b</code></a>.",
+        ),
         ("A <a>b</a> c", 'A <x id="1"/>b<x id="3"/> c', 'A b c <x id="1"/><x id="3"/>', "A <a>B</a> C"),
         (
             "A <a><code>b</code></a> c",

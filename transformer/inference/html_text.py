@@ -82,7 +82,7 @@ class Piece(NamedTuple):
         return bool(before and after) and all(after[start] >= content for start, content in before.items())
 
     def contents(self, text: str) -> dict[int, int]:
-        """What a text has between two tags, by the start tag: 2: a letter or digit, 1: a sign or other markup, or 0.
+        """What a text has between two tags, by the start tag: 3: a letter or digit, 2: other markup, 1: a sign, or 0.
 
         -1 is the key of the whole. Empty, if the tags are not well nested.
         """
@@ -98,9 +98,9 @@ class Piece(NamedTuple):
                     return {}
                 content = contents[start]
             elif tag >= 0:
-                content = 1
+                content = 2
             else:
-                content = 2 if any(map(str.isalnum, part)) else int(bool(part.strip()))
+                content = 3 if any(map(str.isalnum, part)) else int(bool(part.strip()))
             contents[waiting[-1]] = max(contents[waiting[-1]], content)
         return contents
 
