@@ -18,7 +18,6 @@ from typing import NamedTuple
 _RAW = "script|style|textarea|iframe"  # hold no tags, and are copied
 _COPIED = ("code", "kbd", "samp", "svg", "math", "pre", "template")  # with all that they hold
 _VOID = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr").fullmatch  # no end tag
-_LIKE = ("li", "p", "td", "th", "tr", "dt", "dd", "option")  # end where the next one of their name begins
 _EMPHASIS = "b|i|em|strong|u|small|span|sub|sup"
 _INLINE = re.compile(  # inside a sentence; all other elements are blocks, or borders of blocks
     f"/?(?:{_EMPHASIS}|a|abbr|acronym|bd[io]|big|cite|code|data|del|dfn|font|img|ins|kbd|mark|math|q|r[pt]|ruby|s|samp"
@@ -33,7 +32,7 @@ _ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
 _ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"\A\ufeff|<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
+    rf"\A\ufeff|<({_RAW})(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
     r"|\{%[^%<]{0,200}+%\}|\{\{[^{}<]{0,200}+\}\}|\{#[^#<]{0,200}+#\}"  # of templates
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
@@ -185,7 +184,7 @@ def whole_elements(html: str) -> Iterator[Token]:
         token, following = every[place], place + 1
         starts = token.name[:1] not in ("", "/")
         if starts and (token.name in _COPIED or _UNTRANSLATED.match(html, *token[:2])):
-            following = end_of_element(html, every, place)
+            following = end_of_element(every, place)
             token = Token(token.start, every[following - 1].end, BORDER if token.kind == BORDER else SINGLE)
         yield token
         place = following
@@ -199,27 +198,15 @@ def blocks(html: str) -> Iterator[Block]:
             yield block
 
 
-def end_of_element(html: str, every: list[Token], place: int) -> int:
-    """The place behind the element that begins at a token: behind its end tag, or where its parent ends."""
-    first, inside = every[place], 0  # inside: elements with its name, and others, that are open
-    empty = first.name in ("svg", "math") and html.endswith("/>", first.start, first.end)
-    if empty or _VOID(first.name) or first.kind == SINGLE:
+def end_of_element(every: list[Token], place: int) -> int:
+    """The place behind the element that begins at a token: behind its end tag, or at the end of the HTML."""
+    first, depth = every[place], 0
+    if _VOID(first.name):
         return place + 1
-    others: dict[str, int] = defaultdict(int)
-    for number in range(place + 1, len(every)):
-        name = every[number].name
-        if name == first.name and not inside and first.name in _LIKE:
-            return number
-        if name == f"/{first.name}":
-            if not inside:
-                return number + 1
-            inside -= 1
-        elif name[:1] == "/" and not others[name[1:]]:
-            return number
-        elif name == first.name:
-            inside += 1
-        elif name:
-            others[name.lstrip("/")] += -1 if name[0] == "/" else not _VOID(name)
+    for number in range(place, len(every)):
+        depth += (every[number].name == first.name) - (every[number].name == f"/{first.name}")
+        if not depth:
+            return number + 1
     return len(every)
 
 
