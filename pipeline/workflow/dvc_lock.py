@@ -214,7 +214,13 @@ class Result:
             now, then = parse_yaml(text.decode("utf-8"), "params.yaml"), vars(self.params)
             edits = [name for name in then if name in now and now[name] != then[name]]
         else:
-            status = project(self.root.absolute()).status()
+            repo = project(self.root.absolute())
+            from dvc.lock import LockError  # imported here, as its package takes a second
+
+            try:
+                status = repo.status()
+            except LockError as error:
+                raise Mistake(f"{self.name} is changing: DVC runs here. Try again when it has ended.") from error
             edits = [stage for stage, changes in status.items() if stage != LAST and not is_only_absent(changes)]
         if edits:
             what = "params.yaml beside it has other values of" if self.commit else "`dvc repro` would run again:"
