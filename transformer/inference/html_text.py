@@ -178,16 +178,26 @@ def tokens(html: str) -> Iterator[Token]:
 
 
 def whole_elements(html: str) -> Iterator[Token]:
-    """The tokens of HTML; an element that is copied with all that it holds is one."""
-    every, place = [*tokens(html)], 0
-    while place < len(every):
-        token, following = every[place], place + 1
-        starts = token.name[:1] not in ("", "/")
-        if starts and (token.name in _COPIED or _UNTRANSLATED.match(html, *token[:2])):
-            following = end_of_element(every, place)
-            token = Token(token.start, every[following - 1].end, BORDER if token.kind == BORDER else SINGLE)
-        yield token
-        place = following
+    """The tokens of HTML. An element that is copied is one without a name, to its end or that of the HTML."""
+    copied, depth = None, 0  # depth: open elements with the name of the copied one
+    for token in tokens(html):
+        if copied:
+            depth += (token.name == copied.name) - (token.name == f"/{copied.name}")
+            if not depth:
+                yield copied._replace(end=token.end, name="")
+                copied = None
+        elif token.name and is_copied(html, token):
+            copied, depth = token._replace(kind=BORDER if token.kind == BORDER else SINGLE), 1
+        else:
+            yield token
+    if copied:
+        yield copied._replace(end=len(html), name="")
+
+
+def is_copied(html: str, token: Token) -> bool:
+    """Whether a tag begins an element that is copied with all that it holds."""
+    begins = token.name[0] != "/" and not _VOID(token.name)
+    return begins and (token.name in _COPIED or bool(_UNTRANSLATED.match(html, *token[:2])))
 
 
 def blocks(html: str) -> Iterator[Block]:
@@ -196,18 +206,6 @@ def blocks(html: str) -> Iterator[Block]:
         block = [*group]
         if not is_border and any(token.kind == TEXT for token in block):
             yield block
-
-
-def end_of_element(every: list[Token], place: int) -> int:
-    """The place behind the element that begins at a token: behind its end tag, or at the end of the HTML."""
-    first, depth = every[place], 0
-    if _VOID(first.name):
-        return place + 1
-    for number in range(place, len(every)):
-        depth += (every[number].name == first.name) - (every[number].name == f"/{first.name}")
-        if not depth:
-            return number + 1
-    return len(every)
 
 
 def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
