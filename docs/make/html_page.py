@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import posixpath
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -24,11 +22,10 @@ if TYPE_CHECKING:
 STYLES = {"light": "default", "dark": "github-dark"}  # of Pygments
 TRANSLATOR, WEIGHTS = Path("docs/make/translator.js"), Path("docs/translator.json")
 PLACE = re.compile(r'(?s)<p><a href="#try-it">.*?</p>')  # where the other forms link to the translator
-LINK = re.compile(r'href="(?![a-z]+:|#)([^"]+)"')  # to a file, written as from docs/
 
 
-def page(text: str, path: Path) -> str:
-    """The text as one file of HTML, with its pictures in it. path: of that file, where its links start from."""
+def page(text: str) -> str:
+    """The text as one file of HTML for docs/, with its pictures in it."""
     from pygments.formatters import HtmlFormatter
 
     html = renderer().render(text)
@@ -36,8 +33,6 @@ def page(text: str, path: Path) -> str:
     html = re.sub(r'<img src="(images/[^"]+)" alt="([^"]*)"[^>]*>', picture, html)
     html = re.sub(r"(?s)<table>.*?</table>", lambda match: f'<div class="wide" tabindex="0">{match[0]}</div>', html)
     html = html.replace('href="walkthrough.html#', 'href="#')
-    docs = Path(os.path.relpath("docs", path.parent)).as_posix()
-    html = re.sub(LINK, lambda match: f'href="{posixpath.normpath(posixpath.join(docs, match[1]))}"', html)
     before, after = PLACE.split(html)
     folders = ["docs/make", "transformer/reporting/templates"]
     environment = Environment(loader=FileSystemLoader(folders), autoescape=False, undefined=StrictUndefined)
@@ -45,7 +40,7 @@ def page(text: str, path: Path) -> str:
     return environment.get_template("walkthrough.html.jinja").render(
         before=before,
         after=after,
-        contents=re.findall(r'<h([123]) id="([^"]+)">(.*?)</h\1>', html)[1:],  # without the title
+        contents=re.findall(r'<h([12]) id="([^"]+)">(.*?)</h\1>', html)[1:],  # without the title
         styles={name: HtmlFormatter(style=style).get_style_defs("pre") for name, style in STYLES.items()},
         moved=json.loads(weights)["moved"],
         weights=weights.replace("<", r"\u003c"),
@@ -116,13 +111,14 @@ def renderer() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": True})
     markdown.enable("table").use(dollarmath_plugin, renderer=formula, allow_digits=False)
     markdown.add_render_rule("fence", fence)
-    return markdown.use(anchors_plugin, min_level=1, max_level=3)
+    return markdown.use(anchors_plugin, min_level=1, max_level=2)
 
 
 def coloured(code: str) -> str:
-    """Python code as HTML with a class for each kind of word."""
+    """Python code as HTML with a class for each kind of word but names, operators and brackets, which are most."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    return highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
+    html = highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
+    return re.sub(r'<span class="[nop]">(.*?)</span>', r"\1", html)

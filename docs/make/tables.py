@@ -126,14 +126,8 @@ def engines(root: Path) -> str:
     for beam in (1, 4):
         for name, title in ENGINES.items():
             same = measured.get(f"{name}_identical_beam_{beam}")
-            rows.append(
-                [
-                    title,
-                    str(beam),
-                    f"{measured[f'{name}_bleu_beam_{beam}']:.2f}",
-                    "" if same is None else f"{same:.1f}%",
-                ]
-            )
+            bleu = f"{measured[f'{name}_bleu_beam_{beam}']:.2f}"
+            rows.append([title, str(beam), bleu, "" if same is None else f"{same:.1f}%"])
     return table_of(["engine", "beam", "BLEU on valid", "translations identical to torch"], rows)
 
 

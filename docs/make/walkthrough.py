@@ -45,7 +45,6 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="measure parts 4 and 5 anew first")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="add a badge that opens its notebook in Colab")
     parser.add_argument("--prose", action="store_true", help="run nothing: keep the outputs of the notebook")
-    parser.add_argument("--page", type=Path, metavar="PATH", default=PAGE, help=f"the page of one file; now {PAGE}")
     asked = parser.parse_args()
     check_packages()
     if asked.measure:
@@ -64,8 +63,8 @@ def main() -> None:
     write_text(NOTEBOOK, json.dumps(embedded(notebook), indent=1, ensure_ascii=False) + "\n")
     text = markdown(notebook)
     write_text(MARKDOWN, text)
-    write_text(asked.page, page(text, asked.page))
-    print(NOTEBOOK, MARKDOWN, asked.page, sep="\n")
+    write_text(PAGE, page(text))
+    print(NOTEBOOK, MARKDOWN, PAGE, sep="\n")
 
 
 def check_packages() -> None:
@@ -138,13 +137,10 @@ def execute(notebook: Any) -> None:
         "%cd -q ..\nfrom docs.make.html_page import write_weights\nwrite_weights(globals())"
     )
     notebook.cells = [first, *notebook.cells, last]
-    NotebookClient(
-        notebook, timeout=None, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": "docs"}}
-    ).execute()
+    folder = {"metadata": {"path": "docs"}}
+    NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False, resources=folder).execute()
     notebook.cells = notebook.cells[1:-1]
     notebook.metadata["language_info"] = {"name": "python"}  # without the version of the kernel
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
     for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
         cell.execution_count = number
         for output in cell.outputs:

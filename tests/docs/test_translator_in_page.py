@@ -105,5 +105,5 @@ def test_typing_pointing_and_arrow_keys_change_what_is_shown(tab):
 def test_the_page_in_git_is_what_markdown_and_weights_give(monkeypatch):
     monkeypatch.chdir(ROOT)
     text = walkthrough.MARKDOWN.read_text(encoding="utf-8")
-    given = html_page.page(text, walkthrough.PAGE)
+    given = html_page.page(text)
     assert given == PAGE.read_text(encoding="utf-8"), "run `python -m pipeline walkthrough --prose`"

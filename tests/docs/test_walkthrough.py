@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from contextlib import chdir
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +22,7 @@ from support.browsers import opened_window
 from support.tiny import ROOT
 from torch.testing import assert_close
 
-from docs.make import html_page, walkthrough
+from docs.make import walkthrough
 from transformer.decoding.beam_search import beam_search
 from transformer.model import transformer
 from transformer.model.attention import Attention
@@ -39,6 +38,7 @@ with chdir(ROOT):
 TEXT = (ROOT / walkthrough.MARKDOWN).read_text(encoding="utf-8")
 CELLS = walkthrough.cells_of(SOURCE)
 CODE = [text.strip("\n") for kind, text in CELLS if "markdown" not in kind]
+PAGE = ROOT / walkthrough.PAGE
 NOTEBOOK = json.loads((ROOT / walkthrough.NOTEBOOK).read_text(encoding="utf-8"))
 SIZES = {"D": 16, "F": 24, "H": 4, "N": 2, "dropout": 0.0}
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -262,36 +262,24 @@ def test_what_a_drawing_reads_is_bound_in_one_cell():
     assert {name for name in drawings if bound[name] > 1} <= {"D", "step"}
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Path:
-    """The page of one file."""
-    path = tmp_path_factory.mktemp("page") / "walkthrough.html"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        path.write_text(html_page.page(TEXT, path), encoding="utf-8")
-    return path
-
-
-@needs_packages
-def test_each_link_of_the_page_leads_to_a_file_or_a_heading(page):
-    html = page.read_text(encoding="utf-8")
+def test_each_link_of_the_page_leads_to_a_file_or_a_heading():
+    html = PAGE.read_text(encoding="utf-8")
     links = re.findall(r'href="([^"]+)"', html)
     local = [link for link in links if not re.match(r"https?:", link)]
     assert len(local) > 60
     for link in local:
         path, _, anchor = link.partition("#")
-        assert (page.parent / path).exists() if path else f'id="{anchor}"' in html, link
+        assert (PAGE.parent / path).exists() if path else f'id="{anchor}"' in html, link
 
 
 @pytest.mark.full
-@needs_packages
 @pytest.mark.parametrize("width", [390, 800, 1280])
-def test_the_page_makes_no_request_and_cuts_nothing_off(browser, page, width):
+def test_the_page_makes_no_request_and_cuts_nothing_off(browser, width):
     scheme = "dark" if width > 800 else "light"
     with opened_window(browser, viewport={"width": width, "height": 900}, color_scheme=scheme) as window:
         tab = window.page
-        tab.goto(page.as_uri())
-        assert [url for url in window.asked if not url.startswith("data:")] == [page.as_uri()]
+        tab.goto(PAGE.as_uri())
+        assert [url for url in window.asked if not url.startswith("data:")] == [PAGE.as_uri()]
         assert window.console == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.locator("math").count() > 20
