@@ -20,11 +20,11 @@
 # layer norm divides by n - 1, Ba et al. by n; byte pairs, beam search, the shared table and averaging are named,
 # without code that runs; and its torch and torchtext cannot be installed on Python 3.11 or later.
 #
-# **In twenty minutes**: [why look at other words](#why), [attention in figures](#figures), [many heads](#many-heads), [the
-# mask](#mask), [the whole model](#model), [it copies](#copy), [it translates](#learns), [it is a GPT](#gpt). **All of
-# it**: part 1 builds the model, part 2 trains it and searches with it, part 3 translates German, part 4 measures why
-# each piece is there, part 5 makes a language model of it and measures what has changed since. Exercises are at the
-# end.
+# **In twenty minutes**: [why look at other words](#why), [attention in figures](#figures), [many heads](#many-heads),
+# [the mask](#mask), [the whole model](#model), [it copies](#copy), [it translates](#learns), [it is a GPT](#gpt).
+# **All of it**: part 1 builds the model, part 2 trains it and searches with it, part 3 translates German, part 4
+# measures why each piece is there, part 5 makes a language model of it and measures what has changed since. Exercises
+# are at the end.
 #
 # | word here | word elsewhere |
 # | --- | --- |
@@ -51,12 +51,10 @@ import functools
 import itertools
 import json
 import math
-import platform
 import random
 import re
 import time
 from collections import Counter
-from pathlib import Path
 
 import altair as alt
 import numpy as np
@@ -100,7 +98,11 @@ def heatmap(maps, rows, columns=None, marked=(), numbers=False):
     chart = alt.Chart().encode(
         alt.X("column:N", sort=None, axis=axis),
         alt.Y("row:N", sort=None, axis=axis),
-        tooltip=["row:N", "column:N", "text:N"],
+        tooltip=[
+            "row:N",
+            "column:N",
+            "text:N" if numbers else "value:Q",
+        ],
     )
     colours = alt.Scale(
         domain=[-most, 0, most],
@@ -155,7 +157,8 @@ def curves(lines, x, y):
 # Before 2017, translators were recurrent networks: they read word after word, so word 50 waits for 49 others, and what
 # word 1 said must survive 49 changes of one vector. Convolutions (ByteNet, ConvS2S) read all words at once, but words
 # far apart meet only after many layers. Attention was an addition to recurrence (Bahdanau et al. 2015). The paper keeps
-# it alone: every word looks at every other in one step, and a layer is a few large products of matrices.
+# it alone: every word looks at every other in one step, and a layer is a few large products of matrices. The price
+# (table 1): of the order of $n^2 D$ operations a layer for n words, where a recurrent layer has $n D^2$.
 #
 # <a id="why"></a>
 #
@@ -168,8 +171,8 @@ def curves(lines, x, y):
 #
 # ![The weights of each piece of the German sentence: 0.99 on the a of auf](images/walkthrough/reason.svg)
 #
-# So attention is a choice of places, made anew for each word, and learned. How is a choice made of numbers that have
-# gradients?
+# So attention is a choice of places, made anew for each word, and learned. To learn by gradients, it must be a smooth
+# one: not one place or another, but more of one and less of another.
 #
 # ## The model in a minute
 #
@@ -196,7 +199,7 @@ def curves(lines, x, y):
 # %%
 def softmax(scores):
     """Scores to weights that sum to 1, along the last dimension."""
-    highest = scores.max(-1, keepdim=True).values  # .indices: where
+    highest = scores.max(-1, keepdim=True).values  # or .indices
     powers = torch.exp(scores - highest)
     return powers / powers.sum(-1, keepdim=True)
 
@@ -256,7 +259,7 @@ shares = softmax(hidden)
 looks = {"Q Kᵀ": Q @ K.T, "/ √3": scaled, "masked": hidden}
 means = {"softmax": shares, "V": V, "softmax × V": shares @ V}
 chart = heatmap(looks, words, numbers=True)
-chart &= heatmap(means, words, ["", "", ""], numbers=True)
+chart &= heatmap(means, words, ["", "", ""], numbers=True)  # below
 chart.properties(description="Attention in figures, in six steps")
 
 # %% [markdown]
@@ -269,8 +272,8 @@ chart.properties(description="Attention in figures, in six steps")
 # ## Many heads (section 3.2.2)
 #
 # One softmax gives one mean. To look at several places at once, $h$ attentions run side by side, each with its own
-# learned projections $W_i^Q, W_i^K, W_i^V$ to a smaller width; their answers are joined and projected once more, by
-# $W^O$:
+# learned projections to a smaller width, $W_i^Q$ and $W_i^K$ ($d_\text{model}$ by $d_k$) and $W_i^V$ ($d_\text{model}$
+# by $d_v$); their answers are joined and projected once more, by $W^O$ ($h d_v$ by $d_\text{model}$):
 #
 # $$
 # \text{MultiHead}(Q, K, V) = \text{Concat}(\text{head}_1, \ldots, \text{head}_h) W^O
@@ -345,7 +348,8 @@ heatmap(both, words)
 # \text{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2
 # $$
 #
-# The paper goes from 512 numbers to 2,048 inside, $d_\text{ff}$, and back. Below, 8 to 16 and back.
+# The paper goes from 512 numbers to 2,048 inside, $d_\text{ff}$, and back. Below, 8 to 16 and back; `torch.relu(x)` is
+# $\max(0, x)$.
 
 
 # %%
@@ -581,9 +585,7 @@ heatmap(seen, words)
 # A translator is a probability of the next target subword, given the source and the target so far. The encoder turns
 # the source into the memory, a vector for each subword; the decoder turns the target so far into a vector for each
 # position; and products with the table make C scores, whose softmax is the probability. With *pre*, one more norm ends
-# encoder and decoder.
-#
-# Now all boxes of figure 1 are there.
+# encoder and decoder; else `nn.Identity` stands there, which returns its input.
 
 
 # %%
@@ -624,7 +626,8 @@ print(softmax(model(ids, so_far))[0])
 
 # %% [markdown]
 # Three rows, for what comes after `<s>`, after `<s> 4` and after `<s> 4 5`: a probability for each of seven ids. The
-# defaults are the paper's base model. How large is it? (The device "meta" counts without memory.)
+# defaults are the paper's base model. How large is it? (On the device "meta" arrays have a shape and no memory;
+# `numel` is numpy's `size`.)
 
 
 # %%
@@ -680,8 +683,6 @@ print(greedy(model, [[4, 5, 6], [6, 5]], limit=8))
 # %% [markdown]
 # Every part has run. What an untrained model says is no noise, though: it repeats. Exercise 2 asks why.
 #
-# ---
-#
 # # Part 2: training and search
 #
 # ## Batches (section 5.1)
@@ -707,9 +708,9 @@ for part in make_batch([([4, 5, 6], [7, 8, 9, 10]), ([4], [7, 8])]):
     print(part)
 
 # %% [markdown]
-# Padding costs time like text. So pairs of similar length share a batch, and a batch is limited by `tokens`, its
-# subwords, padding included (the longer side counts), instead of its sentences. The paper's batches have about 25,000
-# source and 25,000 target subwords.
+# Padding costs time like text. So pairs of similar length share a batch, and what is limited is not its number of
+# sentences but `tokens`, that number times the length of its longest side. The paper's batches have about 25,000 source
+# and 25,000 target subwords.
 
 
 # %%
@@ -744,7 +745,7 @@ print(token_batches(some, tokens=12, seed=1, epoch=0))
 # If $q$ is 1 for the right subword and 0 elsewhere (*one-hot*), this is $-\log$ of its probability: 0.69 for one half,
 # 0 for certainty, which only infinite scores reach. Label smoothing asks for $1 - \epsilon_{ls}$ instead,
 # $\epsilon_{ls} = 0.1$, and shares $\epsilon_{ls}$ among the others, padding excepted. The paper cites Szegedy et al.
-# 2016, who share it among all; this form is The Annotated Transformer's.
+# 2016, who share it among all; this form is The Annotated Transformer's. `log_softmax` is the logarithm of softmax.
 
 
 # %%
@@ -804,7 +805,9 @@ curves(by_smoothing, "probability of the right subword", "loss, nats")
 # $$
 #
 # So a weight with small gradients moves as far as one with large ones. The paper has $\beta_1 = 0.9$, $\beta_2 = 0.98$
-# (the usual 0.999 forgets slower) and $\epsilon = 10^{-9}$, which keeps the fraction finite.
+# (the usual 0.999 forgets slower) and $\epsilon = 10^{-9}$, which keeps the fraction finite. In the code,
+# `a.mul_(b).add_(c, alpha=d)` sets `a` to `a * b + d * c`; `requires_grad` tells torch to remember, and `backward()`
+# computes the gradients, each into the `.grad` of its weight.
 
 
 # %%
@@ -829,7 +832,7 @@ class Adam:
 
 
 weight = torch.tensor([1.0, 1.0], requires_grad=True)
-(weight * torch.tensor([100.0, 0.01])).sum().backward()  # gradients
+(weight * torch.tensor([100.0, 0.01])).sum().backward()
 Adam([weight]).step(rate=0.1)
 print(weight)
 
@@ -858,12 +861,12 @@ curves(rates, "update", "learning rate")
 # ## An update, and a training
 #
 # Forward, loss, backward, step. Padding in what is wanted gives no loss; the loss is the mean over all other positions
-# of the batch. `backward()` fills the `.grad` of each weight, to which it adds, so `zero_grad()` comes first.
+# of the batch. `backward()` adds to what `.grad` has, so `zero_grad()` comes first.
 
 
 # %%
 def loss_of(model, batch, smoothing):
-    """The loss of a batch, summed over what is no padding; how many."""
+    """Sum and number of the losses of a batch; padding has none."""
     source, given, wanted = batch
     real = wanted != PAD
     scores = model(source, given)[real]  # (n, C)
@@ -901,14 +904,14 @@ def training(
 
 
 # %% [markdown]
-# `backward` adds to `.grad`. So a batch that is too large can be cut: on one device part after part, then one step
+# Since gradients add up, a batch that is too large can be cut: on one device part after part, then one step
 # (*accumulation*); on several devices a part each, after which `torch.distributed.all_reduce` adds up the gradients.
 # Divide by the number of positions of the whole batch, not of the part.
 
 
 # %%
 def gradients(model, batches):
-    """Those of the mean loss over all positions of the batches."""
+    """Gradients of the mean loss over all positions of the batches."""
     model.zero_grad()
     n = sum((wanted != PAD).sum() for _, _, wanted in batches)
     for batch in batches:
@@ -925,8 +928,7 @@ print(f"largest difference {gap:.0e}")
 
 # %% [markdown]
 # Training and machine (section 5.2): 0.4 seconds an update for base models (100,000 updates, 12 hours), 1.0 for big
-# ones (300,000, 3.5 days), on one machine with eight P100 graphics processors, on 4.5 million sentence pairs of
-# English-German and 36 million of English-French.
+# ones (300,000, 3.5 days), on one machine with eight P100 graphics processors.
 #
 # <a id="copy"></a>
 #
@@ -965,7 +967,7 @@ learned["least"] = (1, 300), (0.5735, 0.5735)
 curves(learned, "update", "smoothed loss, nats")
 
 # %% [markdown]
-# The weights of its attention were kept. To copy, the decoder must look at the number that it writes next:
+# Each `MultiHead` keeps the weights of its last call. To copy, the decoder must look at the number that it writes next:
 
 # %%
 copier.eval()
@@ -1052,7 +1054,8 @@ for _, log, answer in beam_search(table_logs, 5, 2, alpha=0):
     print(f"P {math.exp(log):.2f}", *(CHOICES[i] for i in answer))
 
 # %% [markdown]
-# The search asks only for logarithms of what comes next, so a table will do, and so will a model:
+# The search asks only for logarithms of what comes next, so a table will do, and so will a model (`expand` repeats an
+# axis without a copy, as `np.broadcast_to`; -1 leaves an axis as it is):
 
 
 # %%
@@ -1084,8 +1087,8 @@ show(beam_search(model_logs(copier, question), 60, 3), str)
 # ## Averaging (section 6.1)
 #
 # Near the end of a training the weights still jump around. The paper's models are the mean of the last 5 checkpoints,
-# of the last 20 for the big ones: a *checkpoint* is a copy of all weights, saved every ten minutes. Part 4 measures
-# what it gains.
+# of the last 20 for the big ones: a *checkpoint* is a copy of all weights, saved every ten minutes. `state_dict` gives
+# the weights as {name: tensor}, `load_state_dict` puts such weights into a model. Part 4 measures what the mean gains.
 
 
 # %%
@@ -1101,8 +1104,6 @@ def mean_weights(checkpoints):
 print(mean_weights([{"b": torch.ones(2)}, {"b": torch.zeros(2)}]))
 
 # %% [markdown]
-# ---
-#
 # # Part 3: a translator
 #
 # ## A little German
@@ -1196,21 +1197,6 @@ for pair in train_text[:5]:
     print("", *pair, sep="\n")
 
 # %% [markdown]
-# Your own text: two files, a sentence a line. Read them here, and take from them the names that the grammar makes, in
-# that cell: `text = read_pairs("a.de", "a.en")`, `valid_text, new_text, train_text = text[:100], text[100:200],
-# text[200:]`, and three sources as `QUESTIONS`. `learn_merges` below counts anew for each merge, so thousands of
-# merges need the package.
-
-
-# %%
-def read_pairs(source, target):
-    """The pairs of two files with a sentence a line."""
-    texts = [Path(p).read_bytes().decode() for p in (source, target)]
-    lines = [text.removesuffix("\n").split("\n") for text in texts]
-    return list(zip(*lines, strict=True))
-
-
-# %% [markdown]
 # ## Subwords (section 5.1)
 #
 # Words would need a huge table, and a new word would have no row. Letters make sequences long. Byte-pair encoding lies
@@ -1274,7 +1260,8 @@ for word in ("Apfelkuchen", "aufgegessen", "Nussbrot", "Birnenbrot"):
 
 # %% [markdown]
 # `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be written.
-# Subwords of the training text and its single letters make the vocabulary; what has no id becomes `<unk>`.
+# Subwords of the training text and its single letters make the vocabulary; what has no id becomes `<unk>`. They are
+# fewer than the merges, since most merges make a piece of a word that a later one joins again.
 
 
 # %%
@@ -1325,11 +1312,9 @@ def right(model, pairs):
 
 
 def report(model, step):
-    print(
-        f"After {step} updates: {right(model, valid):.0%} right,",
-        end=" ",
-    )
-    print(f"{right(model, new):.0%} of those with the new word")
+    share, share_new = right(model, valid), right(model, new)
+    print(f"After {step} updates: {share:.0%} right,", end=" ")
+    print(f"{share_new:.0%} of those with the new word")
     for ids in greedy(model, [ids_of(q) for q in QUESTIONS], 40):
         print("   ", text_of(ids)[:76])
 
@@ -1338,15 +1323,13 @@ SIZES = {"D": 64, "F": 128, "H": 4, "N": 2}
 torch.manual_seed(1)
 translator = Transformer(len(subwords), **SIZES)
 
-# %% tags=["long"]
-report(translator, 0)
-
 
 # %% tags=["long"]
 def text_rate(step):
     return learning_rate(step, D=64, warmup=200) / 2
 
 
+report(translator, 0)
 checkpoints = []
 for step, _ in training(translator, train, 400, 1024, text_rate):
     if step in (100, 200, 400):
@@ -1469,14 +1452,15 @@ heatmap(cross, pieces_said, pieces_read, spots)
 #     cp recipes/multi30k.yaml params.yaml
 #     dvc exp run -S back_translation_steps=0 -S max_steps=1300 -S average=valid -S precision=float32
 #
-# That is the recipe with a quarter of its updates, without its back-translation (training text whose source a model has
-# translated from the target) and in float32 instead of bfloat16. It is pre-norm, 128 wide, with 4 layers and Muon for
-# the matrices, an optimiser that makes the step of a matrix orthogonal (Jordan et al. 2024). The whole recipe reaches
-# 42 to 43 BLEU ([results](results.md#multi30k)).
+# That is the recipe with a quarter of its updates, without its back-translation (training text whose source a model
+# has translated from the target) and in float32 instead of bfloat16, numbers of half as many bits. It is pre-norm,
+# 128 wide, with 4 layers and Muon for the matrices, an optimiser that makes the step of a matrix orthogonal (Jordan
+# et al. 2024). The whole recipe reaches 42 to 43 BLEU ([results](results.md#multi30k)). Below, *valid* is text kept apart
+# to choose settings by, the *test set* text that is translated once, at the end.
 #
-# **BLEU** is 100 times the geometric mean of $p_1$ to $p_4$, the shares of the runs of one to four words of the
-# translations that stand in human ones as well, times $e^{1 - r / c}$ if all translations together have fewer words
-# ($c$) than the human ones ($r$; Papineni et al. 2002).
+# **BLEU** (Papineni et al. 2002) counts all runs of $n$ words in the translations; $p_n$ is the share that the human
+# translations have as well. It is 100 times the geometric mean of $p_1$ to $p_4$; and if the translations have fewer
+# words in all ($c$) than the human ones ($r$), also times $e^{1 - r / c}$.
 
 
 # %% tags=["folded"]
@@ -1501,11 +1485,10 @@ for source, human, answer in real["translations"]:
 # The loss of this short training still falls, so the mean of nine checkpoints is worse than the last; at the end of
 # the full recipe it gains 0.4 BLEU. The model above has the mean of the last two, which were best on valid. It was
 # searched by the early rule: with $\alpha = 0$, eight beams lose 0.3 against greedy search; with $\alpha = 1.5$,
-# which likes longer ones, they gain
-# 1.5. (The other rule gains 0.1 to 0.2 at four beams, [measured since](results.md#the-end-of-a-search).) After `>` is
-# the model's translation of sentences that we wrote; the words on top are not in its training text.
-
-# %% [markdown]
+# which likes longer translations, they gain 1.5. (The other rule gains 0.1 to 0.2 at four beams, [measured
+# since](results.md#the-end-of-a-search).) After `>` is the model's translation of sentences that we wrote; the words
+# on top are not in its training text.
+#
 # ## The paper's tables
 #
 # **Table 2**, BLEU on newstest2014, English to German and to French: the base model has 27.3 and 38.1, the big one 28.4
@@ -1534,9 +1517,6 @@ for source, human, answer in real["translations"]:
 # *overfit*, to learn them by heart. With two seeds and eleven comparisons, only the three differences of 2 and more
 # can be trusted ($p \le 0.001$). One head and learned positions ($p$ 0.049 and 0.046, not corrected for eleven
 # comparisons) may be as good as the base, and so may one layer and no label smoothing: the "?" of the table.
-
-# %% [markdown]
-# ---
 #
 # # Part 4: why, measured
 #
@@ -1561,17 +1541,12 @@ def ranges(*names):
         shares = [100 * seed[1] for seed in measured[name]]
         row = {"name": name, "loss": loss, "mean": sum(shares) / 3}
         rows.append(row | {"low": min(shares), "high": max(shares)})
-    names_of_rows = alt.Axis(
-        title=None, labelLimit=240, labelFontSize=11
-    )
+    axis = alt.Axis(title=None, labelLimit=240)
     chart = alt.Chart(alt.Data(values=rows)).encode(
-        alt.Y("name:N", sort=None, axis=names_of_rows), tooltip="mean:Q"
+        alt.Y("name:N", sort=None, axis=axis), tooltip="mean:Q"
     )
-    x = alt.X(
-        "low:Q",
-        title="right subwords, %",
-        scale=alt.Scale(domain=[0, 100]),
-    )
+    whole = alt.Scale(domain=[0, 100])
+    x = alt.X("low:Q", title="right subwords, %", scale=whole)
     lines = chart.mark_rule(strokeWidth=3, color="#8db4d9")
     dots = chart.mark_circle(size=70, opacity=1).encode(x="mean:Q")
     losses = chart.mark_text(align="left", dx=12).encode(
@@ -1595,8 +1570,8 @@ ranges("no cross-attention", "with both")
 # *With both* is the model of part 1, with cross-attention and positions. Chance is 10% right. Without cross-attention
 # the decoder guesses blindly: ten numbers, and `</s>` in place eleven, which is certain, have a loss of
 # $\frac{10}{11} \log(10) = 2.09$. (One of the three with both was just in a jump, with a loss of 0.39: training is
-# not smooth. The mean of its last checkpoints has 0.004.) The change: what is read becomes
-# 0. A *forward hook* replaces what a part returns (`y`).
+# not smooth. The mean of its last checkpoints has 0.004.) The change makes all that the decoder reads 0: a *forward
+# hook* gets what a part returns, `y`, and returns what takes its place.
 
 
 # %%
@@ -1664,19 +1639,10 @@ ranges(
 
 
 # %%
-class Learned(nn.Module):
-    """A learned vector for each position, instead of waves."""
-
-    def __init__(self, D, size):
-        super().__init__()
-        self.table = nn.Parameter(size * torch.randn(64, D))
-
-    def forward(self, T, D):
-        return self.table[:T]
-
-
-def learned_positions(model):  # as large as the waves
-    model.embedding.positions = Learned(model.D, size=0.71)
+def learned_positions(model):  # at first as large as the waves
+    learned = nn.Parameter(0.71 * torch.randn(64, model.D))
+    model.embedding.learned = learned  # there the training finds it
+    model.embedding.positions = lambda T, D: learned[:T]
 
 
 # %% [markdown]
@@ -1913,8 +1879,6 @@ def measure(names):
 # What they returned was stored, since all of it takes about twenty minutes of one core; `measure(["no mask"])` measures
 # anew.
 #
-# ---
-#
 # <a id="gpt"></a>
 #
 # # Part 5: this is a GPT
@@ -1962,7 +1926,7 @@ def sample(model, temperature=1.0, limit=40):
     while ids[-1] != EOS and len(ids) <= limit:
         scores = model(None, torch.tensor([ids]))[0, -1]
         p = softmax(scores / temperature)
-        ids.append(torch.multinomial(p, 1).item())
+        ids.append(torch.multinomial(p, 1).item())  # drawn by p
     return text_of([i for i in ids if i not in (BOS, EOS)])
 
 
@@ -1991,14 +1955,14 @@ for temperature in (0.2, 1.0, 1.5):
 #
 # - **the norm before the sub-layer**, measured above (Xiong et al. 2020);
 # - **RMSNorm**: no mean and no shift, only division by the root of the mean square (Zhang and Sennrich 2019);
-# - **SwiGLU**: the inner vector is the product of two maps, one through $x / (1 + e^{-x})$; with three matrices it is a
-#   third narrower (Shazeer 2020);
+# - **SwiGLU**: the inner vector is the product of two maps, one through $x / (1 + e^{-x})$; that is three matrices
+#   instead of two, so each is a third narrower (Shazeer 2020);
 # - **rotary positions**: nothing is added to embeddings; in each head, pairs of entries of queries and keys are turned
 #   by an angle that grows with the position, so a score depends on how far two places are from each other (Su et al.
 #   2021);
 # - **grouped heads**: several queries share keys and values, here all four (Ainslie et al. 2023);
-# - **a cache**: keys and values of earlier positions are kept while a text is written, since a mask keeps them as they
-#   were.
+# - **a cache**: while a text is written, keys and values of earlier positions are kept; no later word changes them,
+#   since the mask hides it.
 
 
 # %%
@@ -2034,7 +1998,8 @@ def swiglu(model):
 
 
 def turned(y, H):  # (B, T, D): pairs of entries as points, turned
-    a, b = y.unflatten(2, (H, -1, 2)).transpose(1, 2).unbind(-1)
+    points = y.unflatten(2, (H, -1, 2)).transpose(1, 2)
+    a, b = points[..., 0], points[..., 1]  # (B, H, T, D/H/2)
     waves = sinusoids(y.shape[1], y.shape[2] // H)
     sin, cos = waves[:, ::2], waves[:, 1::2]  # (T, D/H/2)
     pairs = torch.stack((a * cos - b * sin, a * sin + b * cos), -1)
@@ -2052,7 +2017,7 @@ def share_keys(model):
             part.key = linear(model.D, model.D // part.H)
             part.value = linear(model.D, model.D // part.H)
     change_heads(
-        model, ["key", "value"], lambda y, H: y.repeat(1, 1, H)
+        model, ["key", "value"], lambda y, H: torch.tile(y, (H,))
     )
 
 
@@ -2093,8 +2058,8 @@ for kind in TODAY:
 ranges(*(f"{kind}, German" for kind in TODAY))
 
 # %% [markdown]
-# The cache, in a model of a GPT's form but small: 200 subwords are written without and with it, then with keys and
-# values that eight heads share.
+# The cache, in a model of a GPT's form but small: 200 subwords are written without and with it, then the same with keys
+# and values that eight heads share. The gap is the largest difference between the last scores without and with it.
 
 
 # %% tags=["long"]
@@ -2108,7 +2073,7 @@ def keep_keys(model):
     for layer in model.layers:
         for part in (layer.attention.key, layer.attention.value):
             part.kept = torch.zeros(1, 0, part.out_features)
-            part.register_forward_hook(keep, prepend=True)
+            part.register_forward_hook(keep, prepend=True)  # first
     key = model.layers[0].attention.key
     model.embedding.positions = lambda T, D: sinusoids(
         key.kept.shape[1] + T, D
@@ -2147,24 +2112,11 @@ for change in (lambda model: None, share_keys):
 # word 200 costs 200 positions, with it one. RMSNorm saves operations, and SwiGLU lowers the loss a little at the same
 # number of weights, in models that are trained for months.
 #
-# ---
-#
 # # Exercises
 #
-# **1.** Let the mask show one position of the future: `tril(1)`. What do the loss and the answers of the copy task do?
-
-# %% [markdown] tags=["answer"]
-# Each position sees its own answer in the input, so the loss falls; greedy answers have no future to look at.
-
-
-# %% tags=["answer", "long"]
-def peek(model):
-    model.mask = lambda T: torch.ones(T, T, dtype=torch.bool).tril(1)
-
-
-print("loss {:.3f}, right {:.0%}".format(*experiment(change=peek)))
-
-# %% [markdown]
+# **1.** Let the mask show a single position of the future: `tril(1)`. What do the loss and the answers of the copy task
+# do? Guess, measure with `experiment(change=...)`, and compare with "What does the mask prevent?"
+#
 # **2.** The untrained model of part 1 said 4 4 4 4. Why does an untrained model repeat what it read, and what has that
 # to do with the size of the table's entries?
 
@@ -2182,17 +2134,16 @@ for scale in (1, math.sqrt(512)):
     with torch.no_grad():
         large.embedding.table *= scale
         all_scores = large(random_ids, random_ids)[:, :-1].flatten(0, 1)
-    just_read = all_scores.gather(1, random_ids[:, :-1].reshape(-1, 1))
-    correct = smoothed(random_ids[:, 1:].flatten(), 1000, 0.0)
-    print(f"just read {just_read.mean():.1f},", end=" ")
-    print(f"spread of all {all_scores.std():.1f},", end=" ")
-    print(
-        f"loss {cross_entropy(all_scores, correct) / len(correct):.1f}"
+    before, correct = random_ids[:, :-1].flatten(), random_ids[:, 1:]
+    just_read = all_scores[torch.arange(len(before)), before].mean()
+    loss = cross_entropy(
+        all_scores, smoothed(correct.flatten(), 1000, 0)
     )
+    print(f"just read {just_read:.1f},", end=" ")
+    print(f"spread of all {all_scores.std():.1f},", end=" ")
+    print(f"loss {loss / len(before):.1f}")
 
 # %% [markdown]
-# ---
-#
 # # Appendix: the same, faster
 #
 # The package computes what this page computes: a test compares each class, each loss and both searches in float64 to
@@ -2203,42 +2154,42 @@ for scale in (1, math.sqrt(512)):
 # | keys and values of earlier positions are kept while searching | [`decoding/cached_decoder.py`](../transformer/decoding/cached_decoder.py) | a step computes one position instead of all |
 # | one product for queries, keys and values; the memory's are made once | [`model/attention.py`](../transformer/model/attention.py) | calls, and a product for each layer and step |
 # | all sentences of a batch are searched at once, ended ones leave | [`decoding/beam_search.py`](../transformer/decoding/beam_search.py) | the loops of `beam_search` above |
-# | the gradient of the loss is made in the forward pass, 512 tokens at a time | [`training/chunked_loss.py`](../transformer/training/chunked_loss.py) | the scores of all tokens are never in memory |
+# | the gradient of the loss is made in the forward pass, 512 subwords at a time | [`training/chunked_loss.py`](../transformer/training/chunked_loss.py) | the scores of all subwords are never in memory |
 # | softmax in place, dropout from 16 random bits, $\max(0, x)$ and dropout in one pass | [`model/cpu.py`](../transformer/model/cpu.py) | copies and random numbers, on processors |
 # | an update is cut into parts, which are dealt to devices | [`training/batches.py`](../transformer/training/batches.py) | memory; time on several devices, with the same sums |
 # | merges by subword-nmt, which keeps its counts up to date | [`text/bpe.py`](../transformer/text/bpe.py) | counting anew for each merge |
 #
 # [benchmarks/README.md](../benchmarks/README.md) has what that is in seconds beside other programs: 11.6 times The
-# Annotated Transformer's tokens a second for a small model in float32, 5.9 times for the paper's base.
+# Annotated Transformer's subwords a second for a small model in float32, 5.9 times for the paper's base.
 #
 # Of the paper, English constituency parsing (section 6.3) is left out: another task with another corpus.
 #
 # **References.** [Ainslie et al. 2023](https://arxiv.org/abs/2305.13245), grouped queries · [Ba et al.
 # 2016](https://arxiv.org/abs/1607.06450), layer norm · [Bahdanau et al. 2015](https://arxiv.org/abs/1409.0473),
 # attention · [Brown et al. 2020](https://arxiv.org/abs/2005.14165), GPT-3 · [Elliott et al.
-# 2016](https://arxiv.org/abs/1605.00459), Multi30k · [Gehring et al. 2017](https://arxiv.org/abs/1705.03122), ConvS2S ·
-# [Glorot and Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) · [He et al.
+# 2016](https://arxiv.org/abs/1605.00459), Multi30k · [Gehring et al. 2017](https://arxiv.org/abs/1705.03122), ConvS2S
+# · [Glorot and Bengio 2010](https://proceedings.mlr.press/v9/glorot10a.html) · [He et al.
 # 2016](https://arxiv.org/abs/1512.03385), residual connections · [Jordan et al.
 # 2024](https://kellerjordan.github.io/posts/muon/), Muon · [Kalchbrenner et al.
 # 2016](https://arxiv.org/abs/1610.10099), ByteNet · [Kingma and Ba 2015](https://arxiv.org/abs/1412.6980), Adam ·
 # [Ouyang et al. 2022](https://arxiv.org/abs/2203.02155), preferences · [Papineni et al.
-# 2002](https://aclanthology.org/P02-1040/), BLEU · [Press and Wolf 2017](https://arxiv.org/abs/1608.05859), the shared
-# table · [Radford et al.
-# 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf), GPT-2 ·
-# [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909), byte pairs · [Shazeer
+# 2002](https://aclanthology.org/P02-1040/), BLEU · [Press and Wolf 2017](https://arxiv.org/abs/1608.05859), the
+# shared table · [Radford et al.
+# 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf), GPT-2
+# · [Sennrich et al. 2016](https://arxiv.org/abs/1508.07909), byte pairs · [Shazeer
 # 2020](https://arxiv.org/abs/2002.05202), SwiGLU · [Srivastava et al.
 # 2014](https://jmlr.org/papers/v15/srivastava14a.html), dropout · [Su et al. 2021](https://arxiv.org/abs/2104.09864),
 # rotary positions · [Szegedy et al. 2016](https://arxiv.org/abs/1512.00567), label smoothing · [Wu et al.
-# 2016](https://arxiv.org/abs/1609.08144), GNMT · [Xiong et al. 2020](https://arxiv.org/abs/2002.04745), pre and post ·
-# [Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), RMSNorm
+# 2016](https://arxiv.org/abs/1609.08144), GNMT · [Xiong et al. 2020](https://arxiv.org/abs/2002.04745), pre and post
+# · [Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), RMSNorm
 #
 # **What made these outputs** (rounding differs between processors and grows in training: losses of single batches then
 # differ by a few percent, and single sentences of part 3; the first 50 updates of the copy task agree to four digits):
 
 # %%
-for module in (torch, np, alt):
-    print(module.__name__, module.__version__)
-print(platform.machine(), torch.backends.cpu.get_cpu_capability())
+print(
+    "torch", torch.__version__, torch.backends.cpu.get_cpu_capability()
+)
 
 # %% [markdown]
 # # What comes next
