@@ -95,14 +95,11 @@ def heatmap(maps, rows, columns=None, marked=(), numbers=False):
     side = 38 if numbers else min(30, max(11, 130 // len(columns)))
     side, most = alt.Step(side), 6 if numbers else 1
     axis = alt.Axis(title=None, labelFontSize=10, labelOverlap=False)
+    shown = "text:N" if numbers else "value:Q"
     chart = alt.Chart().encode(
         alt.X("column:N", sort=None, axis=axis),
         alt.Y("row:N", sort=None, axis=axis),
-        tooltip=[
-            "row:N",
-            "column:N",
-            "text:N" if numbers else "value:Q",
-        ],
+        tooltip=["row:N", "column:N", shown],
     )
     colours = alt.Scale(
         domain=[-most, 0, most],
@@ -199,7 +196,7 @@ def curves(lines, x, y):
 # %%
 def softmax(scores):
     """Scores to weights that sum to 1, along the last dimension."""
-    highest = scores.max(-1, keepdim=True).values  # or .indices
+    highest = scores.amax(-1, keepdim=True)
     powers = torch.exp(scores - highest)
     return powers / powers.sum(-1, keepdim=True)
 
@@ -263,9 +260,9 @@ chart &= heatmap(means, words, ["", "", ""], numbers=True)  # below
 chart.properties(description="Attention in figures, in six steps")
 
 # %% [markdown]
-# Rows look, columns are looked at (in V and the answers at the right, columns are the three numbers). "the" sees itself
-# alone, so its answer is its row of V; "sleeps" sees three words, and its answer is the mean of their rows, by its
-# weights.
+# Rows look, columns are looked at, with their places from 0 (in V and the answers at the right, columns are the three
+# numbers). "the" sees itself alone, so its answer is its row of V; "sleeps" sees three words, and its answer is the
+# mean of their rows, by its weights.
 #
 # <a id="many-heads"></a>
 #
@@ -766,7 +763,7 @@ right_ids = torch.tensor([5, 4, 6])
 blind = cross_entropy(torch.zeros(3, 7), smoothed(right_ids, C=7))
 print("of a blind guess:", blind / 3)
 heatmap(
-    {"Wanted, smoothed": smoothed(right_ids, C=7, smoothing=0.5)},
+    {"Wanted": smoothed(right_ids, C=7, smoothing=0.5)},
     ["dog", "the", "sleeps"],
     ["pad", "unk", "s", "/s", *words],
 )
@@ -984,13 +981,13 @@ heatmap(
 # ## Beam search (section 6.1)
 #
 # Greedy search never takes back a choice. Beam search keeps the best few beginnings, its *beams*. Each step continues
-# every beam by every subword. Sort all continuations. One that ends in `</s>` and is among the first `beam_size` is
-# finished; the first `beam_size` that do not end are the next beams. (Each beam ends only once, so the first
-# `2 * beam_size` hold them all.) The search ends when `beam_size` have finished *and* the best continuation of this or
-# an earlier step has ended; `early` leaves the second condition out, as many programs do, and part 3 shows what that
-# costs. $\log P$, the sum of the logarithms of all probabilities, is lower for a longer text, so the finished ones are
-# ranked by $\log P / ((5 + T) / 6)^\alpha$, T their length with `</s>` (Wu et al. 2016). The paper has 4 beams,
-# $\alpha = 0.6$, and stops at 50 subwords more than the source has.
+# every beam by every subword. Sort all continuations by $\log P$, the sum of the logarithms of their probabilities.
+# One that ends in `</s>` and is among the first `beam_size` is finished; the first `beam_size` that do not end are
+# the next beams. (Each beam ends only once, so the first `2 * beam_size` hold them all.) The search ends when
+# `beam_size` have finished *and* the best continuation of this or an earlier step has ended; `early` leaves the
+# second condition out, as many programs do, and part 3 shows what that costs. $\log P$ is lower for a longer text, so
+# the finished ones are ranked by $\log P / ((5 + T) / 6)^\alpha$, T their length with `</s>` (Wu et al. 2016). The
+# paper has 4 beams, $\alpha = 0.6$, and stops at 50 subwords more than the source has.
 #
 # ![Two steps of a search with two beams](images/walkthrough/beam.svg)
 #
@@ -1364,8 +1361,8 @@ def searched(beams, early):
     return f"{exact:9} {len(steps):5}"
 
 
-print("       beam_size ended   not early")
-print("beams  right of 50 steps  right of 50 steps")
+print("          early rule         both conditions")
+print("beams     right steps        right steps")
 for k in (1, 2, 4, 8):
     print(f"{k:5}", searched(k, True), "  ", searched(k, False))
 
@@ -1455,8 +1452,8 @@ heatmap(cross, pieces_said, pieces_read, spots)
 # That is the recipe with a quarter of its updates, without its back-translation (training text whose source a model
 # has translated from the target) and in float32 instead of bfloat16, numbers of half as many bits. It is pre-norm,
 # 128 wide, with 4 layers and Muon for the matrices, an optimiser that makes the step of a matrix orthogonal (Jordan
-# et al. 2024). The whole recipe reaches 42 to 43 BLEU ([results](results.md#multi30k)). Below, *valid* is text kept apart
-# to choose settings by, the *test set* text that is translated once, at the end.
+# et al. 2024). The whole recipe reaches 42 to 43 BLEU ([results](results.md#multi30k)). Below, *valid* is text kept
+# apart to choose settings by, the *test set* text that is translated once, at the end.
 #
 # **BLEU** (Papineni et al. 2002) counts all runs of $n$ words in the translations; $p_n$ is the share that the human
 # translations have as well. It is 100 times the geometric mean of $p_1$ to $p_4$; and if the translations have fewer
@@ -2051,7 +2048,7 @@ print("                 loss   right     right lines   loss   right")
 for kind in TODAY:
     row = [*np.mean(measured[f"{kind}, copy"], 0)]
     row += [*np.mean(measured[f"{kind}, German"], 0)]
-    line = "{:14} {:7.3f} {:6.0%} {:13.0%} {:14.3f} {:6.0%}"
+    line = "{:14} {:6.3f} {:7.0%} {:15.0%} {:6.3f} {:7.0%}"
     print(line.format(kind, *row))
 
 # %%
@@ -2073,7 +2070,7 @@ def keep_keys(model):
     for layer in model.layers:
         for part in (layer.attention.key, layer.attention.value):
             part.kept = torch.zeros(1, 0, part.out_features)
-            part.register_forward_hook(keep, prepend=True)  # first
+            part.register_forward_hook(keep, prepend=True)  # runs first
     key = model.layers[0].attention.key
     model.embedding.positions = lambda T, D: sinusoids(
         key.kept.shape[1] + T, D
