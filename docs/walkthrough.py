@@ -190,13 +190,14 @@ def curves(lines, x, y):
 # \text{softmax}(z)_i = \frac{e^{z_i}}{\sum_j e^{z_j}}
 # $$
 #
-# A score of $-\infty$ gets the weight 0. Taking the largest score off all of them changes nothing and avoids overflow.
+# A score of $-\infty$ gets the weight 0. Taking the largest score off all of them changes nothing and avoids overflow
+# (torch's `max` along an axis returns the `.values` and their `.indices`).
 
 
 # %%
 def softmax(scores):
     """Scores to weights that sum to 1, along the last dimension."""
-    highest = scores.amax(-1, keepdim=True)
+    highest = scores.max(-1, keepdim=True).values
     powers = torch.exp(scores - highest)
     return powers / powers.sum(-1, keepdim=True)
 
@@ -1257,8 +1258,8 @@ for word in ("Apfelkuchen", "aufgegessen", "Nussbrot", "Birnenbrot"):
 
 # %% [markdown]
 # `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be written.
-# Subwords of the training text and its single letters make the vocabulary; what has no id becomes `<unk>`. They are
-# fewer than the merges, since most merges make a piece of a word that a later one joins again.
+# Subwords of the training text and its single letters make the vocabulary; what has no id becomes `<unk>`. That
+# makes fewer subwords than merges, since most merges make a piece of a word that a later one joins again.
 
 
 # %%
