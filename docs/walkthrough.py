@@ -1257,9 +1257,10 @@ for word in ("Apfelkuchen", "aufgegessen", "Nussbrot", "Birnenbrot"):
     print(word, "=", *cut("▁" + word, merges))
 
 # %% [markdown]
-# `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be written.
-# Subwords of the training text and its single letters make the vocabulary; what has no id becomes `<unk>`. That
-# makes fewer subwords than merges, since most merges make a piece of a word that a later one joins again.
+# `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be cut. Subwords
+# of the training text and its single letters make the vocabulary. What has no id becomes `<unk>`, as the `B`, which no
+# word of the training text has. There are fewer subwords than merges, since most merges make a piece of a word that a
+# later one joins again.
 
 
 # %%
