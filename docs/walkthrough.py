@@ -2,9 +2,10 @@
 # # The Transformer, line by line
 #
 # **"Attention Is All You Need" as one program: a model, its training, its search, and a translator that learns while
-# you read.** It needs torch, numpy and altair, no graphics processor and no file beside it; all of it runs in a minute
-# and a half on one core. Colab has the three: choose *File, Upload notebook*, and take `walkthrough.ipynb`. On your own
-# machine (the plain torch is three gigabytes on Linux, this build 200 megabytes):
+# you read.** It needs torch, numpy and altair, no graphics processor and no file beside it; all of it runs in a
+# minute and a half on one core, and the pictures that it then draws load a library from the network. Colab has the
+# three: choose *File, Upload notebook*, and take `walkthrough.ipynb`. On your own machine (the plain torch is three
+# gigabytes on Linux, this build 200 megabytes):
 #
 #     pip install numpy altair notebook
 #     pip install torch --index-url https://download.pytorch.org/whl/cpu
@@ -1257,10 +1258,10 @@ for word in ("Apfelkuchen", "aufgegessen", "Nussbrot", "Birnenbrot"):
     print(word, "=", *cut("▁" + word, merges))
 
 # %% [markdown]
-# `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be cut. Subwords
-# of the training text and its single letters make the vocabulary. What has no id becomes `<unk>`, as the `B`, which no
-# word of the training text has. There are fewer subwords than merges, since most merges make a piece of a word that a
-# later one joins again.
+# `Nussbrot` (nut bread) was held back, and `Birnenbrot` (pear bread) is outside of the grammar: both can be cut.
+# Subwords of the training text and its single letters make the vocabulary. What has no id becomes `<unk>`, as the
+# `B`, which no word of the training text has. There are fewer subwords than merges, since most merges make a piece of
+# a word that a later one joins again.
 
 
 # %%
@@ -1519,11 +1520,12 @@ for source, human, answer in real["translations"]:
 #
 # # Part 4: why, measured
 #
-# Nine questions. Each takes one piece of the paper out, on a task where it matters: copy ten numbers, give them back in
-# reverse order, or translate, with the text of part 3 or with 150 pairs of it. The pictures have the share of right
-# subwords in greedy answers to unseen questions: a line from the lowest of three seeds (of the weights, the batches and
-# dropout) to the highest, a dot at their mean. Beside it the same of the loss, $-\log p$ of the right subword in nats,
-# without smoothing. Under each picture are the lines that make the change; what trains and judges comes last.
+# Nine questions. Each takes one piece of the paper out, on a task where it matters: copy ten numbers, give them back
+# in reverse order, or translate, with the text of part 3 or with 150 pairs of it. The pictures have the share of
+# right subwords in greedy answers to unseen questions: a line from the lowest of three seeds (of the weights, the
+# batches and dropout) to the highest, a dot at their mean. Beside it stands the loss, mean and range: $-\log p$ of
+# the right subword in nats, without smoothing. Under each picture are the lines that make the change; what trains and
+# judges comes last.
 
 # %% tags=["folded"]
 # @title How the measurements are drawn
@@ -1633,8 +1635,8 @@ ranges(
 # %% [markdown]
 # Beside embeddings, whose entries are about 1, the waves have a size of 0.71 (root mean square). Learned vectors that
 # start as large are as good at the usual rate, and have a lower loss at the small one with each seed. Their size at
-# the start matters: on 6,000 captions, vectors that start at $1 / \sqrt{D}$ have 24.8 BLEU, at 0.71 25.6, that start
-# as the waves 26.1 ([results](results.md#a-small-table-3)).
+# the start matters: on 6,000 captions, vectors that start with the size $1 / \sqrt{D}$ have 24.8 BLEU, with 0.71
+# they have 25.6, and those that start as the waves 26.1 ([results](results.md#a-small-table-3)).
 
 
 # %%
@@ -2106,8 +2108,8 @@ for change in (lambda model: None, share_keys):
 # **What helps here**: rotary positions. With each of three seeds they copy 50 of 50 lines that are longer than any in
 # training, where no seed of the others with waves copies more than three, and have the lower loss in the translation.
 # Pre-norm and RMSNorm have more right subwords on average (not with each seed). **What helps only at size**: SwiGLU
-# has the range of 2017 in right subwords and a higher loss in the mean. One head for keys and values is worse in the
-# mean; it is there for the cache, which it makes eight times smaller above. The cache pays with length: without it,
+# has about as many right subwords as 2017, and a higher loss on average. One head for keys and values is worse on
+# average; it is there for the cache, which it makes eight times smaller above. The cache pays with length: without it,
 # word 200 costs 200 positions, with it one. RMSNorm saves operations, and SwiGLU lowers the loss a little at the same
 # number of weights, in models that are trained for months.
 #
@@ -2121,9 +2123,9 @@ for change in (lambda model: None, share_keys):
 
 # %% [markdown] tags=["answer"]
 # The residual path carries a copy of the input from the embedding to the last state, and that state is multiplied by
-# the same table. So the row of the subword that was just read scores highest: by several times the spread of the
-# others with the entries of the paper's size, and by 149 with entries of size 1, where the loss of a base model with
-# two layers is 150 instead of the 6.9 of a blind guess among 1,000. Training must first unlearn it:
+# the same table. So the row of the subword that was just read scores highest. With entries of the paper's size its
+# score is several times the spread of all scores. With entries of size 1 it is 149, the loss about 150 (a base model
+# with two layers), where a blind guess among 1,000 costs 6.9. Training must first unlearn it:
 
 # %% tags=["answer", "long"]
 torch.manual_seed(1)

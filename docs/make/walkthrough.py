@@ -176,13 +176,13 @@ def draw(notebook: Any) -> None:
 
 
 def small(picture: bytes) -> str:
-    """A PNG in base64, on white, with 128 colours that are near those of the picture."""
+    """A PNG in base64, on white, with 256 colours that are near those of the picture."""
     from PIL import Image
 
     drawn = Image.open(BytesIO(picture)).convert("RGBA")
     white = Image.new("RGBA", drawn.size, "white")
-    file, colours = BytesIO(), Image.Quantize.FASTOCTREE
-    Image.alpha_composite(white, drawn).convert("RGB").quantize(128, colours, kmeans=1).save(file, "PNG", optimize=True)
+    file, colours = BytesIO(), Image.Quantize.MAXCOVERAGE
+    Image.alpha_composite(white, drawn).convert("RGB").quantize(256, colours, kmeans=1).save(file, "PNG", optimize=True)
     return b64encode(file.getvalue()).decode()
 
 
