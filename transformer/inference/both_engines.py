@@ -58,8 +58,8 @@ def load_engine(folders: Sequence[Path], name: str, vocabulary: Vocabulary, thre
     """The engine of a model folder, or of several as an ensemble.
 
     name: torch, ctranslate2, or auto, which is both where CTranslate2 is installed, the folder has its export, and
-    there is no GPU; else the one that can. threads: of CTranslate2; default: one for each core. Raises Mistake for a
-    folder that the engine cannot read, or whose two models differ.
+    there is no GPU; else the one that can. threads: see CTranslate2Engine. Raises Mistake for a folder that the
+    engine cannot read, or whose two models differ.
     """
     if name not in ENGINES:
         raise Mistake(f"engine={name!r} must be one of {', '.join(ENGINES)}. Nothing was loaded.")

@@ -38,9 +38,9 @@ class CTranslate2Engine:
     """The model in a folder that ctranslate2_export.py wrote, on the GPU if there is one."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, threads: int = 0):
-        """threads: how many batches are computed at a time; default: one for each core."""
+        """threads: how many searches are computed at a time; default: one, of which each core computes a part."""
         self.vocabulary, self.threads = vocabulary, threads or cores()
-        self.parts = self.threads  # that few sources are divided into
+        self.parts = 1 if threads else self.threads  # that few sources are divided into
         device = "cuda" if has_gpu() else "cpu"
         try:
             # A thread for each batch, all cores for several. Threads that share a batch of a small model are slower.

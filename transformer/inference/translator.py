@@ -78,9 +78,8 @@ class Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
         engine: torch, ctranslate2, or auto: what is fastest here and computes the same; see both_engines.load_engine.
-        glossary: a file of terms, see Glossary.load. threads: of CTranslate2; default: one for each core. Raises
-        Mistake for a folder without a model, for folders that cannot be an ensemble, and for a glossary if the model
-        has no placeholders.
+        glossary: a file of terms, see Glossary.load. threads: see CTranslate2Engine. Raises Mistake for a folder
+        without a model, for folders that cannot be an ensemble, and for a glossary if the model has no placeholders.
         """
         paths = [Path(folder) for folder in folders]
         first, *_ = contents = [read_model_json(path / "model.json") for path in paths]

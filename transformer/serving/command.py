@@ -110,6 +110,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if sig == signal.SIGINT:
                     server.stop()
+                self.server_state.default_headers.append((b"connection", b"close"))
                 self.should_exit, self.force_exit = True, self.should_exit and sig == signal.SIGINT
 
         config = uvicorn.Config(
@@ -140,7 +141,4 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="FOLDER", help="model folder")
     add_options(parser)
     options = parser.parse_args(sys.argv[2:])
-    for folder in options.models:
-        if not folder.is_dir():
-            raise Mistake(f"{folder} is not a folder. Name a model folder: one that holds model.json.")
     serve(lambda: [ModelEntry(str(folder), folder) for folder in options.models], options)

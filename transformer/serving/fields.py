@@ -95,12 +95,10 @@ async def read(request: Request, kind: type[Asked], check_key: Callable[[Any], N
         async with asyncio.timeout(BODY_SECONDS):
             values = await read_values(request)
     except TimeoutError:
-        raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.") from None
+        reason = f"The request did not arrive in {BODY_SECONDS} seconds."
+        raise HTTPException(408, reason, {"Connection": "close"}) from None
     check_key(values.get("api_key"))
     values = {name: value for name, value in values.items() if value not in (None, "") and (name, value) != ("q", [])}
-    # A truth would be read as 0 or 1.
-    if wrong := [name for name, value in values.items() if isinstance(value, bool) and name != "remarks"]:
-        raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -161,8 +159,11 @@ def unique_fields(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 async def run_while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request))
+    """The result of `work`, which is cancelled when the client leaves. Raises ClientDisconnect then.
+
+    The body of the request must have been read: then all that can be received is that the client left.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -171,9 +172,3 @@ async def run_while_connected(request: Request, work: Awaitable[Result]) -> Resu
     finally:
         task.cancel()
         gone.cancel()
-
-
-async def wait_for_disconnect(request: Request) -> None:
-    """Return when the client has left. Its body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

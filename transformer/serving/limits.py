@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
-from transformer.text.characters import half_character
 
 if TYPE_CHECKING:
     from transformer.inference.translator import Translator
@@ -82,11 +81,9 @@ def name_of(number: int, count: int, name: str = "text") -> str:
 
 
 def check_line(name: str, line: str) -> None:
-    """Raise Mistake for a line that is not Unicode or is too long. The line is not cut into subwords for this."""
+    """Raise Mistake for a line that is too long, or has a word that is. The line is not cut into subwords for this."""
     if len(line) > MAX_CHARACTERS:
         raise Mistake(f"{name} has {len(line):,} characters; the server takes {MAX_CHARACTERS:,}: cut it")
-    if half := half_character(line):
-        raise Mistake(f"{name} is not text: {half[0]!r} at character {half.start() + 1}")
     if (longest := max(map(len, line.split()), default=0)) > MAX_WORD:
         raise Mistake(f"{name} has a word of {longest:,} characters; the server takes {MAX_WORD:,}: cut it")
 

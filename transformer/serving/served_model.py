@@ -5,26 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from transformer.decoding.config import SearchConfig
 from transformer.files import Mistake
-from transformer.inference.both_engines import has_torch, load_torch
 from transformer.inference.remarks import KINDS
 from transformer.inference.translation import Sentence, Translation, join_translations
 from transformer.inference.translator import Translator
-from transformer.model_folder import EXPORT
 from transformer.serving.limits import check_sentences
 from transformer.text.frames import frame
 from transformer.text.vocabulary import EOS, SPECIALS, UNK
 from transformer.text.words import PIECES_OF_SERVER
 from transformer.verdict import verdict
-
-if TYPE_CHECKING:
-    from transformer.inference.ctranslate2_engine import CTranslate2Engine
-    from transformer.inference.torch_engine import TorchEngine
 
 END = SPECIALS[EOS]
 MOST_MAPPED = 120  # subwords of a side, without </s>, whose attention is shown: more cannot be read
@@ -50,12 +43,10 @@ class Model:
     """A model that is ready to answer, also several threads at a time."""
 
     def __init__(self, entry: ModelEntry, glossary: Path | None = None, threads: int = 0):
-        """Load the model, for CTranslate2 if its folder has the export. See Translator.load."""
-        self.entry, folder = entry, entry.folder
-        engine = "ctranslate2" if (folder / EXPORT).is_file() else "torch"
-        self.translator = Translator.load(folder, engine=engine, glossary=glossary, threads=threads)
-        if engine == "ctranslate2":
-            cast("CTranslate2Engine", self.translator.engine).parts = 1  # batches.py has a batch for each core
+        """Load the model. See Translator.load."""
+        self.entry, self.translator = entry, Translator.load(entry.folder, glossary=glossary, threads=threads)
+        self.engine: Any = self.translator.engine
+        self.has_details = hasattr(self.engine, "score")  # torch gives probabilities and attention
         self.translator.source.most_pieces = PIECES_OF_SERVER
         self.translator.subwords(["."])  # loads spaCy
 
@@ -63,13 +54,6 @@ class Model:
     def languages(self) -> tuple[str, str]:
         """Of the source and the target."""
         return self.translator.source.language, self.translator.target.language
-
-    @cached_property
-    def torch(self) -> TorchEngine | None:
-        """The model for torch, which gives probabilities and attention; None without torch or its weights."""
-        if not (self.entry.folder / EXPORT).is_file():
-            return cast("TorchEngine", self.translator.engine)
-        return load_torch([self.entry.folder]) if has_torch(self.entry.folder) else None
 
     def description(self) -> dict[str, Any]:
         """What the page shows above the answers of this model."""
@@ -90,7 +74,7 @@ class Model:
             bests = [sentence.translations[0] for sentence in sentences]
             sums = (sum(best.score for best in bests), sum(best.log_probability for best in bests))
             shown = [Translation(join_translations(sentence.best for sentence in sentences), *sums, ())][: len(bests)]
-        has_details = single and has_torch(self.entry.folder)
+        has_details = single and self.has_details
         hypotheses = [
             {
                 "text": translation.text,
@@ -112,17 +96,17 @@ class Model:
         last layer; None for a side of more than MOST_MAPPED subwords. </s> is the last subword of both sides.
         Raises Mistake for several sentences, and without torch.
         """
-        if self.torch is None:
+        if not self.has_details:
             raise Mistake(NO_TORCH)
         if (count := len(self.translator.sentences(text))) > 1:
             raise Mistake(f"Subwords are shown of one sentence. This text has {count}, each translated by itself.")
         check_sentences("the text", text, self.translator)
         (subwords,) = self.translator.subwords([self.translator.mark_terms(frame(text).core)])
         source, translation = map(self.translator.vocabulary.ids, (subwords, target))
-        (logs,) = self.torch.score([source], [translation], progress=lambda count: None)
+        (logs,) = self.engine.score([source], [translation], progress=lambda count: None)
         weights = None
         if max(len(source), len(target)) <= MOST_MAPPED:
-            cross = self.torch.attention(source, translation).cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
+            cross = self.engine.attention(source, translation).cross[-1].mean(0)  # (layers, H, T, S) -> (T, S)
             weights = cross.tolist()
         return {
             "source": [*subwords, END],

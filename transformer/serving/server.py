@@ -65,6 +65,7 @@ FILES = (".txt", PO, *HTML)
 READERS = 2  # catalogues that are read at the same time
 PREFIX = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)  # the path of a site under which a proxy has this server
 NO_KEY, WRONG_KEY = "Please contact the server operator to get an API key", "Invalid API key"
+NO_PAGE = "This server needs a key, so it has no page. Programs send it as api_key to /translate."
 
 
 @dataclass(frozen=True)
@@ -214,23 +215,13 @@ def other_texts(sentences: Sequence[Sentence], count: int) -> list[str]:
 def application(server: Server) -> Starlette:
     """The program that answers requests."""
     routes = interface(server)
-    description = describe(routes)
-
-    async def spec(request: Request) -> JSONResponse:
-        return JSONResponse(description)
-
-    routes.append(Route("/spec", spec))
-    routes += [Route("/", refuse_page)] if server.settings.api_key else page_routes(server)
+    routes.append(Route("/spec", JSONResponse(describe(routes)), methods=["GET"]))
+    routes += [Route("/", JSONResponse({"error": NO_PAGE}, 404))] if server.settings.api_key else page_routes(server)
     middleware = [Middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)]
     if server.settings.origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"]))
     handlers: Any = {Mistake: answer_mistake, HTTPException: answer_refusal}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.run_models)
-
-
-async def refuse_page(request: Request) -> Response:
-    """The answer in place of the page, which could not keep a key secret."""
-    raise HTTPException(404, "This server needs a key, so it has no page. Programs send it as api_key to /translate.")
 
 
 async def answer_mistake(request: Request, error: Mistake) -> JSONResponse:
@@ -284,7 +275,7 @@ def interface(server: Server) -> list[Route]:
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a .txt, .po or .html file of at most 1,000 texts. The answer has the address of the result."""
         asked = await read(request, TranslateFile, server.check_key)
-        end = Path(asked.file.filename or "").suffix.lower()
+        end = "." + (asked.file.filename or "").rpartition(".")[2].lower()
         if end not in FILES:
             raise HTTPException(400, f"Invalid request: file format not supported. Send {' or '.join(FILES)}.")
         content = await asked.file.read()
@@ -399,10 +390,6 @@ def page_routes(server: Server) -> list[Route]:
             raise Mistake(f"model={number}: there are {len(server.models)}, counted from 0")
         return server.models[number]
 
-    async def models(request: Request) -> JSONResponse:
-        descriptions = [model.description() for model in server.models]
-        return JSONResponse({"models": descriptions, "most_characters": MAX_CHARACTERS})
-
     async def translations(request: Request) -> JSONResponse:
         asked = await read(request, PageText, server.check_key)
         model = model_of(asked.model)
@@ -422,7 +409,7 @@ def page_routes(server: Server) -> list[Route]:
 
     return [
         Route("/", page),
-        Route("/models", models),
+        Route("/models", JSONResponse([model.description() for model in server.models]), methods=["GET"]),
         Route("/translations", translations, methods=["POST"]),
         Route("/details", details, methods=["POST"]),
     ]
@@ -442,5 +429,8 @@ async def page(request: Request) -> HTMLResponse:
         "Cross-Origin-Opener-Policy": "same-origin",
     }
     return HTMLResponse(
-        TEMPLATES.get_template("translate.html.jinja").render(nonce=nonce, most_mapped=MOST_MAPPED), headers=headers
+        TEMPLATES.get_template("translate.html.jinja").render(
+            nonce=nonce, most_mapped=MOST_MAPPED, most_characters=MAX_CHARACTERS
+        ),
+        headers=headers,
     )
