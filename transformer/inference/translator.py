@@ -227,8 +227,11 @@ class Translator:
         progress(len(frames) - len(searched))
         results = {}
         if searched:
-            for (before, core, after), every in zip(searched, translate([part.core for part in searched]), strict=True):
-                results[before, core, after] = [replace(each, text=before + each.text + after) for each in every]
+            for part, every in zip(searched, translate([part.core for part in searched]), strict=True):
+                before, _, after = part
+                results[part] = every
+                if before + after:
+                    results[part] = [replace(each, text=before + each.text + after) for each in every]
         return [results.get(part) or [Translation(part.text, 0.0, 0.0, ())] for part in frames]
 
     def _is_wrong(self, line: str, translation: Translation) -> bool:

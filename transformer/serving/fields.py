@@ -145,7 +145,7 @@ async def read_values(request: Request) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise HTTPException(400, "Invalid JSON format: it must be an object")
     values = unique_fields([*address, *form, *content.items()])
-    if b"\\u" in body and (half := half_character(json.dumps(values, default=str, ensure_ascii=False))):
+    if b"\\ud" in body.lower() and (half := half_character(json.dumps(values, default=str, ensure_ascii=False))):
         raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")
     return values
 

@@ -38,6 +38,8 @@ def frame(text: str) -> Frame:
     before, core, after = "", text, ""
     for _ in range(MOST):
         start, end = _inside(core)
+        if end - start == len(core):
+            break
         before, core, after = before + core[:start], core[start:end], core[end:] + after
     return Frame(before, core, after)
 
