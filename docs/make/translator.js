@@ -179,8 +179,8 @@ function show_step() {
   const fate = (candidate) => (beams.includes(candidate) ? "beam" : finished.includes(candidate) ? "ended" : "dropped");
   const text = (ids) => `${text_of(ids.slice(0, -1))} <b>${name_of(ids.at(-1))}</b>`;
   at("candidates").innerHTML = grown.map((one) => row_of(one.log.toFixed(2), fate(one), text(one.ids))).join("");
-  const best = `the best of a step ${best_ended ? "is" : "is not yet"} among them`;
-  at("state").value = `${step} of ${shown.steps.length}. Ended so far: ${finished.length}; ${best}.`;
+  const best = best_ended ? "one of them was the best of its step" : "none of them was the best of its step";
+  at("state").value = `${step} of ${shown.steps.length}. ${finished.length} have ended; ${best}.`;
 }
 
 function heatmap(layer, head, margin) { // the weights of a head as SVG; with a margin for the names of rows and columns
