@@ -26,7 +26,17 @@ def test_a_line_that_looks_marked_stays_as_it_is(line):
 
 def test_terms_inside_placeholders_are_left_alone():
     glossary = Glossary({"file": "Datei"})
-    for line in ("%(file)s", "{file}", "https://example.org/file", "<a href='file'>", "$file", "--file"):
+    for line in (
+        "%(file)s",
+        "{file}",
+        "https://example.org/file",
+        "$file",
+        "--file",
+        "&file",
+        "_file",
+        "a_file",
+        "A&file",
+    ):
         assert glossary.mark(line) == line
 
 
@@ -41,6 +51,7 @@ def test_a_line_has_no_more_terms_than_placeholders():
     [
         ("a\tb\nc\n", r"terms:2: 'c' must be a term, a tab and its translation"),
         ("a\t\n", "terms:1"),
+        ("R&D\tb\n", r"terms:1: 'R&D' has the placeholder '&'"),
         ("a\tb\n\na\tc\n", r"terms:3: 'a' has the translation 'b' too"),
         ("\n", "has no terms"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformer.files import Mistake, read_lines
 from transformer.text.characters import normalise
-from transformer.text.placeholders import NUMBERS, change_text, placeholders
+from transformer.text.placeholders import NUMBERS, placeholders, spans
 
 _MARKED = re.compile(r'<term id="(\d{1,9})"/>')
 
@@ -21,7 +21,7 @@ class Glossary:
         self.translations = [*terms.values()]
         self.numbers = {term: number for number, term in enumerate(terms)}
         longest_first = sorted(map(re.escape, terms), key=len, reverse=True)
-        self._terms = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
+        self._terms = re.compile(rf"(?<![\w&])(?:{'|'.join(longest_first)})(?!\w)")
 
     @classmethod
     def load(cls, path: Path) -> Glossary:
@@ -33,6 +33,8 @@ class Glossary:
             term, *translation = (normalise(part.strip(), "nfc") for part in line.removeprefix("\ufeff").split("\t"))
             if not term or len(translation) != 1 or not translation[0]:
                 raise Mistake(f"{path}:{number}: {line[:40]!r} must be a term, a tab and its translation.")
+            if kept := placeholders(term):
+                raise Mistake(f"{path}:{number}: {term!r} has the placeholder {kept[0]!r}. Leave this term out.")
             if terms.setdefault(term, translation[0]) != translation[0]:
                 raise Mistake(f"{path}:{number}: {term!r} has the translation {terms[term]!r} too. Leave one of them.")
         if not terms:
@@ -45,12 +47,14 @@ class Glossary:
             return line
 
         line = normalise(line, "nfc")
-        free = iter(NUMBERS[len(placeholders(line)) :])
+        taken = spans(line)
+        free = iter(NUMBERS[len(taken) :])
 
         def mark_term(match: re.Match[str]) -> str:
-            return f'<term id="{self.numbers[match[0]]}"/>' if next(free, None) else match[0]
+            is_text = all(end <= match.start() or match.end() <= start for start, end in taken)
+            return f'<term id="{self.numbers[match[0]]}"/>' if is_text and next(free, None) else match[0]
 
-        return change_text(line, lambda text: self._terms.sub(mark_term, text))
+        return self._terms.sub(mark_term, line)
 
     def fill(self, line: str, translation: str) -> str:
         """The translation of a line of `mark` with the translations of its terms. line: before `mark`."""

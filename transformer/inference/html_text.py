@@ -32,8 +32,7 @@ _ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
 _ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"\A\ufeff|<({_RAW})(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
-    r"|\{%[^%<]{0,200}+%\}|\{\{[^{}<]{0,200}+\}\}|\{#[^#<]{0,200}+#\}"  # of templates
+    rf"\A\ufeff|<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
     re.DOTALL | re.IGNORECASE | re.ASCII,
@@ -177,27 +176,32 @@ def tokens(html: str) -> Iterator[Token]:
         last = end
 
 
+def pairs(tokens: Sequence[Token]) -> dict[int, int]:
+    """The place of a tag that has one -> that of its end tag, and the other way round."""
+    waiting: dict[str, list[int]] = defaultdict(list)
+    partner: dict[int, int] = {}
+    for place, token in enumerate(tokens):
+        if token.name[:1] != "/":
+            waiting[token.name].append(place)
+        elif waiting[token.name[1:]]:
+            start = waiting[token.name[1:]].pop()
+            partner[start], partner[place] = place, start
+    return partner
+
+
 def whole_elements(html: str) -> Iterator[Token]:
-    """The tokens of HTML. An element that is copied is one without a name, to its end or that of the HTML."""
-    copied, depth = None, 0  # depth: open elements with the name of the copied one
-    for token in tokens(html):
-        if copied:
-            depth += (token.name == copied.name) - (token.name == f"/{copied.name}")
-            if not depth:
-                yield copied._replace(end=token.end, name="")
-                copied = None
-        elif token.name and is_copied(html, token):
-            copied, depth = token._replace(kind=BORDER if token.kind == BORDER else SINGLE), 1
-        else:
-            yield token
-    if copied:
-        yield copied._replace(end=len(html), name="")
-
-
-def is_copied(html: str, token: Token) -> bool:
-    """Whether a tag begins an element that is copied with all that it holds."""
-    begins = token.name[0] != "/" and not _VOID(token.name)
-    return begins and (token.name in _COPIED or bool(_UNTRANSLATED.match(html, *token[:2])))
+    """The tokens of HTML; an element that is copied with all that it holds is one. It must have an end tag."""
+    every = [*tokens(html)]
+    partner, following = pairs(every), 0
+    for place, token in enumerate(every):
+        if place < following:
+            continue
+        following = place + 1
+        starts = partner.get(place, 0) > place
+        if starts and (token.name in _COPIED or _UNTRANSLATED.match(html, *token[:2])):
+            following = partner[place] + 1
+            token = Token(token.start, every[partner[place]].end, BORDER if token.kind == BORDER else SINGLE)
+        yield token
 
 
 def blocks(html: str) -> Iterator[Block]:
@@ -210,15 +214,9 @@ def blocks(html: str) -> Iterator[Block]:
 
 def pieces_of(html: str, block: Block, placeholders: bool) -> list[Piece]:
     """What is translated of a block. placeholders: whether tags are; else it is cut at all but pairs of emphasis."""
-    waiting: dict[str, list[int]] = defaultdict(list)
-    partner: dict[int, int] = {}  # place of a start tag -> that of its end tag, and the other way round
-    for place, token in enumerate(block):
-        if token.kind == TAG and token.name[0] != "/":
-            waiting[token.name].append(place)
-        elif token.kind == TAG and waiting[token.name[1:]]:
-            start = waiting[token.name[1:]].pop()
-            partner[start], partner[place] = place, start
-    if placeholders and len(block) <= MOST_TOKENS:
+    partner = pairs(block)
+    is_whole = all(token.kind != TAG or place in partner for place, token in enumerate(block))
+    if placeholders and is_whole and len(block) <= MOST_TOKENS:
         return [piece_of(html, block, [*range(len(block))], partner, tags=True)]
     plain = [bool(_PLAIN.fullmatch(html, *token[:2])) for token in block]
     stays = [

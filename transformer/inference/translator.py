@@ -73,7 +73,7 @@ class Translator:
 
     @classmethod
     def load(
-        cls, *folders: Path | str, engine: str = "auto", glossary: Path | None = None, threads: int = 0
+        cls, *folders: Path | str, engine: str = "auto", glossary: Path | str | None = None, threads: int = 0
     ) -> Translator:
         """The translator of a model folder, on the GPU if there is one. Several folders are an ensemble.
 
@@ -99,7 +99,7 @@ class Translator:
         translator.scores = first.get("scores") if len(paths) == 1 else None
         if glossary and not translator.source.placeholders:
             raise Mistake(f"{paths[0]} has no placeholders, which a glossary needs. Train it with placeholders: true.")
-        translator.glossary = Glossary.load(glossary) if glossary else None
+        translator.glossary = Glossary.load(Path(glossary)) if glossary else None
         return translator
 
     def translate(self, lines: Iterable[str], split: bool = True, **settings: Any) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 import regex
@@ -72,13 +72,9 @@ def placeholders(line: str) -> list[str]:
     return [match[0] for match in _PLACEHOLDER.finditer(line)] if _POSSIBLE.search(line) else []
 
 
-def change_text(line: str, change: Callable[[str], str]) -> str:
-    """A line whose texts between its placeholders are changed."""
-    parts, last = [], 0
-    for match in _PLACEHOLDER.finditer(line):
-        parts += [change(line[last : match.start()]), match[0]]
-        last = match.end()
-    return "".join([*parts, change(line[last:])])
+def spans(line: str) -> list[tuple[int, int]]:
+    """Where the placeholders of a line begin and end."""
+    return [match.span() for match in _PLACEHOLDER.finditer(line)]
 
 
 def protect(line: str) -> tuple[str, Sequence[str]]:
