@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -168,6 +169,15 @@ def test_edits_after_the_run_give_one_remark_and_the_same_scores(project, tmp_pa
         remark = re.findall(rf"remark: {name} is shown as its dvc.lock says; .*", output)
         assert [remarks[name] in line for line in remark] == ([True] if name in remarks else [])
         assert json.loads((clone / "reports/comparison.json").read_text())["configurations"][1]["bleu_mean"] == 95.0
+
+
+def test_compare_says_that_dvc_runs(project, tmp_path, capsys):
+    clone = tmp_path / "clone"
+    shutil.copytree(project, clone, symlinks=True)
+    busy = {"write": {str(clone / "reports/scores.json"): {"pid": os.getppid(), "cmd": "dvc repro"}}}
+    (clone / ".dvc/tmp/rwlock").write_text(json.dumps(busy))
+    output = pipeline_command(clone, capsys, "compare", "workspace", "first", error=True)
+    assert "error: workspace is changing: DVC runs here. Try again when it has ended." in output
 
 
 def test_without_git_a_command_says_so_in_one_line(project, tmp_path, capsys):
