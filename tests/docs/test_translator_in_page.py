@@ -96,9 +96,9 @@ def test_typing_pointing_and_arrow_keys_change_what_is_shown(tab):
     tab.locator("#maps svg").nth(2).focus()
     tab.keyboard.press("ArrowDown")
     tab.get_by_text("Layer 1, head 3: “wants”, which writes “to”, looks at “Mann”").wait_for()
-    tab.get_by_text("13 of 13. Ended so far: 4").wait_for()
+    tab.get_by_text("13 of 13. 4 have ended").wait_for()
     tab.locator("#step").press("Home")
-    tab.get_by_text("1 of 13. Ended so far: 0").wait_for()
+    tab.get_by_text("1 of 13. 0 have ended").wait_for()
 
 
 @pytest.mark.skipif(any(find_spec(name) is None for name in walkthrough.PACKAGES), reason="make docs-setup")

@@ -35,7 +35,7 @@ from transformer.inference.translator import Translator
 from transformer.serving import batches, command, fields, gate, kept_files, limits
 from transformer.serving import server as server_module
 from transformer.serving.fields import Translate
-from transformer.serving.limits import line_costs
+from transformer.serving.limits import MAX_BYTES, line_costs
 from transformer.serving.served_model import Model, ModelEntry
 from transformer.serving.server import Server, Settings, application
 from transformer.text.catalogue import numbers_of_forms
@@ -236,7 +236,8 @@ def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folder
     [
         ({"q": [LINE, None]}, "q[1]=null: Input should be a valid string"),
         ({"q": 1.5}, "q=1.5: Input should be a valid string"),
-        ({"q": True}, "q=true: Input should be a valid string"),
+        ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
+        ({"q": LINE, **{f"x{number}": 1 for number in range(20)}}, "an object of at most 20 fields"),
         ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),
         ({"q": 'Ja!" ' * 260, "beam_size": 5, "extra_length": 880}, "beam_size=5 and extra_length=880 are too much"),
         ({"q": LINE, "beamsize": 3}, "there is no parameter 'beamsize'"),
@@ -367,8 +368,10 @@ def test_with_a_key_only_those_who_have_it_are_answered(client, expected):
     assert client.post("/translate_file", data=form, files={"file": ("a.txt", b"a")}).status_code == 403
     assert client.get("/").status_code == client.post("/translations", json={}).status_code == 404
     assert "needs a key, so it has no page" in client.get("/").json()["error"]
-    answer = client.post("/translate", data={**asked, "api_key": "geheim"}, headers={"Origin": "http://friend.example"})
-    assert answer.headers["access-control-allow-origin"] == "http://friend.example"
+    for size in (1, MAX_BYTES):  # one is refused before it is read
+        fields, origin = {**asked, "api_key": "geheim", "secret": "x" * size}, {"Origin": "http://friend.example"}
+        answer = client.post("/translate", data=fields, headers=origin)
+        assert answer.headers["access-control-allow-origin"] == "http://friend.example"
 
 
 def test_overload_is_answered_with_503_and_when_to_come_again(client, monkeypatch):
@@ -497,6 +500,7 @@ def test_sigterm_answers_what_was_begun_and_ends_with_0(folders, tmp_path):
     assert server.process.wait(120) == 0
     asking.join()
     assert len(answers[0].json()["translatedText"]) == 900
+    assert answers[0].headers["connection"] == "close"
 
 
 def test_hostile_texts_are_looked_through_once():

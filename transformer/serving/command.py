@@ -110,7 +110,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if sig == signal.SIGINT:
                     server.stop()
-                self.server_state.default_headers.append((b"connection", b"close"))
+                server.is_ending = True
                 self.should_exit, self.force_exit = True, self.should_exit and sig == signal.SIGINT
 
         config = uvicorn.Config(
@@ -126,6 +126,7 @@ def serve(find: Callable[[], Sequence[ModelEntry]], options: argparse.Namespace)
             timeout_graceful_shutdown=SECONDS + 5,
         )
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it would log bytes of a request
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it would log each connection that it cannot open
         with suppress(KeyboardInterrupt):
             Uvicorn(config).run(sockets=[listener])

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from transformer.decoding.config import MOST_BEAMS, SEARCH_OPTIONS, Beams, ExtraLength, LengthPenalty, SearchConfig
+from transformer.serving.gate import CLOSE
 from transformer.text.characters import half_character
 
 MOST_ALTERNATIVES = 15
@@ -38,7 +39,7 @@ class Translate(Fields):
     """A request for translations. Without a search option, that of the model is taken."""
 
     q: Texts = Field(description="a text, or several; line breaks between the sentences of a text are kept")
-    source: str = Field(description="language code; auto: the model's source language")
+    source: str = Field(description="language code; auto: the likeliest source language of the models")
     target: str = Field(description="language code")
     format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
@@ -62,7 +63,7 @@ class Detect(Fields):
 
 
 class TranslateFile(Fields):
-    """A request for the translation of a file, .txt or .po."""
+    """A request for the translation of a file, .txt, .po or .html."""
 
     file: Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]
     source: str
@@ -95,10 +96,11 @@ async def read(request: Request, kind: type[Asked], check_key: Callable[[Any], N
         async with asyncio.timeout(BODY_SECONDS):
             values = await read_values(request)
     except TimeoutError:
-        reason = f"The request did not arrive in {BODY_SECONDS} seconds."
-        raise HTTPException(408, reason, {"Connection": "close"}) from None
+        raise HTTPException(408, f"The request did not arrive in {BODY_SECONDS} seconds.", CLOSE) from None
     check_key(values.get("api_key"))
     values = {name: value for name, value in values.items() if value not in (None, "") and (name, value) != ("q", [])}
+    if wrong := [name for name, value in values.items() if isinstance(value, bool) and name != "remarks"]:
+        raise HTTPException(400, f"Invalid request: {wrong[0][:40]} must not be true or false")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -142,8 +144,8 @@ async def read_values(request: Request) -> dict[str, Any]:
         raise HTTPException(400, "Invalid request: not UTF-8") from None
     except (ValueError, RecursionError):
         raise HTTPException(400, "Invalid JSON format" if kind == "application/json" else "Invalid form") from None
-    if not isinstance(content, dict):
-        raise HTTPException(400, "Invalid JSON format: it must be an object")
+    if not isinstance(content, dict) or len(content) > MOST_FIELDS:
+        raise HTTPException(400, f"Invalid JSON format: it must be an object of at most {MOST_FIELDS} fields")
     values = unique_fields([*address, *form, *content.items()])
     if b"\\ud" in body.lower() and (half := half_character(json.dumps(values, default=str, ensure_ascii=False))):
         raise HTTPException(400, f"Invalid request: {half[0]!r}, half a character, is not text")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -23,6 +22,7 @@ LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
 LATE = f"The request took longer than {SECONDS} s and was ended. Send fewer or shorter texts, or a smaller beam_size."
 LATER = {"Retry-After": "5"}  # seconds
 INTERNAL = "Internal error: a bug of the server, whose log has it."
+CLOSE = {"Connection": "close"}  # where the body of a request was not read
 CLIENT_LEFT = 499  # the status that is logged of a client that left
 
 
@@ -44,23 +44,24 @@ class Measures:
 
 
 class Gate:
-    """The outermost part of the server. hosts: names in Host. origins: of pages of other sites; `*`: all."""
+    """The outermost part of the server, but for the headers by which other sites read answers. server: a Server."""
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str], measures: Measures):
-        self.app, self.hosts, self.origins, self.measures = app, hosts, origins, measures
+    def __init__(self, app: ASGIApp, server: Any):
+        self.app, self.server = app, server
 
     def refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         """The answer to a request that is refused by its headers."""
         host, origin = headers.get("host", "").lower(), headers.get("origin", "").lower()
         bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if bare not in self.hosts and path != "/health":  # which probes ask by the address of the machine
+        settings = self.server.settings
+        if bare not in settings.hosts and path != "/health":  # which probes ask by the address of the machine
             reason = f"This server does not answer to the name {bare[:80]!r}. Start it with --name to allow it."
             return JSONResponse({"error": reason}, 400)
-        if origin and origin not in (f"http://{host}", f"https://{host}") and not {"*", origin} & {*self.origins}:
+        if origin and origin not in (f"http://{host}", f"https://{host}") and not {"*", origin} & {*settings.origins}:
             reason = f"Pages of {origin[:80]!r} may not use this server. Start it with --origin to allow them."
             return JSONResponse({"error": reason}, 403)
         size = headers.get("content-length", "0")
-        return None if size.isdecimal() and int(size) <= MAX_BYTES else JSONResponse({"error": LARGE}, 413)
+        return None if size.isdecimal() and int(size) <= MAX_BYTES else JSONResponse({"error": LARGE}, 413, CLOSE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,7 +74,7 @@ class Gate:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BYTES:
-                raise HTTPException(413, LARGE)
+                raise HTTPException(413, LARGE, CLOSE)
             return message
 
         async def send_watched(message: Message) -> None:
@@ -81,6 +82,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+                if self.server.is_ending:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:
@@ -98,6 +101,6 @@ class Gate:
                 await JSONResponse({"error": INTERNAL}, 500)(scope, receive, send_watched)
         seconds = time.perf_counter() - begin
         path = getattr(scope.get("route"), "path", "other")
-        self.measures.requests.labels(path, status).inc()
-        self.measures.seconds.labels(path).observe(seconds)
+        self.server.measures.requests.labels(path, status).inc()
+        self.server.measures.seconds.labels(path).observe(seconds)
         LOG.info("%s %s %d %.3f s", method, path, status, seconds)

@@ -90,7 +90,7 @@ class Server:
     """
 
     def __init__(self, models: Sequence[Model], settings: Settings):
-        self.models, self.settings, self.measures = models, settings, Measures()
+        self.models, self.settings, self.measures, self.is_ending = models, settings, Measures(), False
         self.workers, self.threads = ThreadPoolExecutor(2 * settings.threads), ThreadPoolExecutor(2)
         self.readers, self.free_readers = ThreadPoolExecutor(READERS), threading.Semaphore(READERS)
         self.batches = [Batches(model.translator, self.workers, settings.threads) for model in models]
@@ -217,9 +217,9 @@ def application(server: Server) -> Starlette:
     routes = interface(server)
     routes.append(Route("/spec", JSONResponse(describe(routes)), methods=["GET"]))
     routes += [Route("/", JSONResponse({"error": NO_PAGE}, 404))] if server.settings.api_key else page_routes(server)
-    middleware = [Middleware(Gate, server.settings.hosts, server.settings.origins, server.measures)]
+    middleware = [Middleware(Gate, server)]
     if server.settings.origins:
-        middleware.append(Middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"]))
+        middleware.insert(0, Middleware(CORSMiddleware, allow_origins=server.settings.origins, allow_methods=["*"]))
     handlers: Any = {Mistake: answer_mistake, HTTPException: answer_refusal}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.run_models)
 
@@ -259,7 +259,7 @@ def interface(server: Server) -> list[Route]:
             answer["detectedLanguage"] = [detected] * len(texts)
         if asked.alternatives:
             answer["alternatives"] = [other_texts(sentences, asked.alternatives) for sentences in results]
-        if asked.remarks:
+        if asked.remarks and not html:
             answer["remarks"] = [describe_remarks(sentences) for sentences in results]
         if isinstance(asked.q, str):
             answer = {name: values[0] for name, values in answer.items()}
@@ -275,7 +275,7 @@ def interface(server: Server) -> list[Route]:
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a .txt, .po or .html file of at most 1,000 texts. The answer has the address of the result."""
         asked = await read(request, TranslateFile, server.check_key)
-        end = "." + (asked.file.filename or "").rpartition(".")[2].lower()
+        end = Path(f"name{asked.file.filename}").suffix.lower()  # also of a file that is called .txt
         if end not in FILES:
             raise HTTPException(400, f"Invalid request: file format not supported. Send {' or '.join(FILES)}.")
         content = await asked.file.read()
@@ -366,7 +366,7 @@ async def translate_content(request: Request, server: Server, asked: TranslateFi
 
 async def translate_catalogue(request: Request, server: Server, asked: TranslateFile, content: bytes) -> bytes:
     """The translation of a .po file. Raises HTTPException and Mistake."""
-    if (count := content.count(b"\n")) > MAX_CATALOGUE:
+    if (count := content.count(b"\n") + content.count(rb"\n")) > MAX_CATALOGUE:
         raise Mistake(f"The file has {count:,} lines; the server takes {MAX_CATALOGUE:,}: send it in parts")
     target = server.find_code(asked.target)
     with TemporaryDirectory() as folder:
