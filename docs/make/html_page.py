@@ -90,7 +90,8 @@ def picture(match: re.Match[str]) -> str:
         return f'<img src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}" alt="{words}">'
     svg = re.sub(' (aria-[a-z]+|role|class|pointer-events)="[^"]*"|<style>.*?</style>', "", svg)
     svg = re.sub(r'(id="|url\(#)', rf"\1{Path(name).stem}-", svg)  # ids are unique on a page
-    return svg.strip().replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
+    svg = svg.strip().replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
+    return f'<span class="wide" tabindex="0">{svg}</span>'
 
 
 def renderer() -> MarkdownIt:
