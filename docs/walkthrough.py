@@ -17,8 +17,8 @@
 # us: Alexander Rush wrote it in 2018 with help from Vincent Nguyen and Guillaume Klein; Austin Huang, Suraj
 # Subramanian, Jonathan Sum, Khalid Almubarak and Stella Biderman renewed it in 2022. Thank you. No sentence is taken
 # from it, and no line of code beyond idioms such as `for layer in self.layers:`. Why another page? There the text
-# says, as the paper does, that the norm comes after the sum, and the code has it before (a comment says so); its
-# layer norm divides by n - 1, Ba et al. by n; byte pairs, beam search, the shared table and averaging are named,
+# puts the norm after the sum, as the paper does, and the code puts it before (a comment admits it); its layer
+# norm divides by n - 1, Ba et al. by n; byte pairs, beam search, the shared table and averaging are named,
 # without code that runs; and its torch and torchtext cannot be installed on Python 3.11 or later.
 #
 # **In twenty minutes**: [why look at other words](#why), [attention in figures](#figures), [many heads](#many-heads),
@@ -164,7 +164,7 @@ def curves(lines, x, y):
 #
 # *Heute isst der Lehrer den Apfelkuchen auf.* Does the teacher eat the cake, or eat it up? *isst* alone does not say:
 # it hangs on the last word, *auf*, four words further. Who translates the sentence must look there just when it
-# matters. This is where the translator of part 3, which nobody told any German, looks when it has written "Today the
+# matters. The translator of part 3, which has only read pairs of sentences, looks here when it has written "Today the
 # teacher eats" (it reads words in pieces, *auf* as a, u, f; the numbers are weights, which sum to 1):
 #
 # ![The weights of each piece of the German sentence: 0.99 on the a of auf](images/walkthrough/reason.svg)
@@ -486,9 +486,9 @@ curves(
 )
 
 # %% [markdown]
-# Four of 32 entries: each wave is three times as long as the one before. The fast ones tell neighbours apart, the
-# slow ones beginning and end. The first four ids stand for padding, an unknown subword, the start and the end of a
-# sentence.
+# Four of 32 entries: each wave is three times as long as the one before. The fast ones differ between neighbours,
+# the slow ones between beginning and end. The first four ids stand for padding, an unknown subword, the start and the
+# end of a sentence.
 #
 # ## The encoder, and the mask of padding
 #
@@ -805,8 +805,8 @@ curves(by_smoothing, "probability of the right subword", "loss, nats")
 #
 # So a weight with small gradients moves as far as one with large ones. The paper has $\beta_1 = 0.9$, $\beta_2 = 0.98$
 # (the usual 0.999 forgets slower) and $\epsilon = 10^{-9}$, which keeps the fraction finite. In the code,
-# `a.mul_(b).add_(c, alpha=d)` sets `a` to `a * b + d * c`; `requires_grad` tells torch to remember, and `backward()`
-# computes the gradients, each into the `.grad` of its weight.
+# `a.mul_(b).add_(c, alpha=d)` sets `a` to `a * b + d * c`; with `requires_grad`, torch keeps what `backward()` needs to
+# compute the gradients, each into the `.grad` of its weight.
 
 
 # %%

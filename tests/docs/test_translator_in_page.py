@@ -88,6 +88,13 @@ def test_100_answers_are_those_of_torch(plain, tab, beams, early):
     assert right >= 97 - 10 * early
 
 
+def test_another_sentence_is_one_that_the_early_rule_loses(tab):
+    best, early = (tab.evaluate(SEARCH, [[STORED["examples"][1]], 4, early])[0][0] for early in (False, True))
+    assert best[2] == "Today the woman does not bring along the old nut cake."
+    assert early[1] < best[1]
+    assert early[2] != best[2]
+
+
 def test_typing_pointing_and_arrow_keys_change_what_is_shown(tab):
     tab.locator("#sentence").fill("Der Mann will das Nussbrot wegwerfen.")
     tab.get_by_text("The man wants to throw away the nut bread.").first.wait_for()
