@@ -30,6 +30,7 @@ def test_terms_inside_placeholders_are_left_alone():
         "%(file)s",
         "{file}",
         "https://example.org/file",
+        "<a href='file'>",
         "$file",
         "--file",
         "&file",

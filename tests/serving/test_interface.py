@@ -236,6 +236,7 @@ def test_texts_of_an_array_and_the_tags_of_html_keep_their_places(server, folder
     [
         ({"q": [LINE, None]}, "q[1]=null: Input should be a valid string"),
         ({"q": 1.5}, "q=1.5: Input should be a valid string"),
+        ({"q": True}, "q must not be true or false"),
         ({"q": LINE, "beam_size": True}, "beam_size must not be true or false"),
         ({"q": LINE, **{f"x{number}": 1 for number in range(20)}}, "an object of at most 20 fields"),
         ({"q": "a", "beam_size": 64, "extra_length": 1_000}, "beam_size=64 and extra_length=1000 are too much"),

@@ -31,8 +31,10 @@ _ATTRIBUTE = (  # as a browser reads it: a quoted value may hold `<` and `>`
 )
 _ATTRIBUTES = f"{_ATTRIBUTE}*+"
 _CLOSED = rf"""(?<![{_S}"']/)>"""  # not by "/>", as XHTML has it
+_COPIED_TITLE = rf"title(?={_ATTRIBUTES}>[^<]*+<(?!/title))"  # with what looks like a tag, and is text there
 _MARKUP = re.compile(  # what is not closed goes to the end, so that no part is looked through twice
-    rf"\A\ufeff|<({_RAW}|title(?={_ATTRIBUTES}>[^<]*+<(?!/title)))(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}.*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
+    rf"\A\ufeff|<({_RAW}|{_COPIED_TITLE})(?=[{_S}/>]){_ATTRIBUTES}{_CLOSED}"
+    rf".*?(?:</\1(?=[{_S}/>]){_ATTRIBUTES}(?:>|\Z)|\Z)"
     r"|<!--(?:-?>|.*?(?:--!?>|\Z))|<!\[CDATA\[.*?(?:\]\]>|\Z)|<(?:[!?]|/(?![a-z]))[^>]*+(?:>|\Z)"
     rf"|<(/?[a-z][^{_S}/>]*+){_ATTRIBUTES}(?:>|\Z)",
     re.DOTALL | re.IGNORECASE | re.ASCII,

@@ -229,9 +229,8 @@ class Translator:
         if searched:
             for part, every in zip(searched, translate([part.core for part in searched]), strict=True):
                 before, _, after = part
-                results[part] = every
-                if before + after:
-                    results[part] = [replace(each, text=before + each.text + after) for each in every]
+                framed = before or after
+                results[part] = [replace(each, text=before + each.text + after) for each in every] if framed else every
         return [results.get(part) or [Translation(part.text, 0.0, 0.0, ())] for part in frames]
 
     def _is_wrong(self, line: str, translation: Translation) -> bool:

@@ -69,12 +69,12 @@ _CONVERSION = re.compile(r"%([^%($]*[A-Za-z@])")  # of C, without the number of 
 
 def placeholders(line: str) -> list[str]:
     """The placeholders of a line, in their order."""
-    return [match[0] for match in _PLACEHOLDER.finditer(line)] if _POSSIBLE.search(line) else []
+    return [line[start:end] for start, end in spans(line)]
 
 
 def spans(line: str) -> list[tuple[int, int]]:
     """Where the placeholders of a line begin and end."""
-    return [match.span() for match in _PLACEHOLDER.finditer(line)]
+    return [match.span() for match in _PLACEHOLDER.finditer(line)] if _POSSIBLE.search(line) else []
 
 
 def protect(line: str) -> tuple[str, Sequence[str]]:
