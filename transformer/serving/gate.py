@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers
@@ -16,9 +16,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer.serving.limits import MAX_BYTES, SECONDS
-
-if TYPE_CHECKING:
-    from transformer.serving.server import Server
 
 LOG = logging.getLogger("transformer.serving")
 LARGE = f"The request is larger than {MAX_BYTES:,} bytes: shorten the text."
@@ -47,9 +44,9 @@ class Measures:
 
 
 class Gate:
-    """The outermost part of the server, but for the headers by which other sites read answers."""
+    """The outermost part of the server, but for the headers by which other sites read answers. server: a Server."""
 
-    def __init__(self, app: ASGIApp, server: Server):
+    def __init__(self, app: ASGIApp, server: Any):
         self.app, self.server = app, server
 
     def refusal(self, path: str, headers: Headers) -> JSONResponse | None:
